@@ -1,4 +1,4 @@
-"""The chart as a real Helm renders it."""
+"""Renders the Helm chart with a real Helm."""
 
 from pathlib import Path
 
@@ -44,6 +44,6 @@ def render(values, *, name="vision", namespace="shop"):
 
 
 def one(objects, kind, name=None):
-    """Return the only object of a kind, or the one with this name."""
+    """Return the only object of this kind, or the object of this kind with the given name."""
     (found,) = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     return found

@@ -1,8 +1,9 @@
-"""Does the work of a kubelet for one container of a rendered manifest on this machine: command, probes, preStop, grace.
+"""Acts as a kubelet for one container of a rendered manifest on this machine: it runs the command, the probes and
+preStop, and applies the grace period.
 
-This Python environment replaces the image: the program ``pixprep`` is ours, a path of the image is a folder of the
-test, and each fixed port is replaced with a free one, because each pod has its own address. Everything else comes from
-the manifest.
+The current Python environment replaces the image. The program ``pixprep`` is that of this environment, and paths in the
+image are mapped to folders of the test. Each fixed port is replaced with a free one, because all pods share one
+machine, where they do not have their own addresses. Everything else comes from the manifest.
 """
 
 import http.client
@@ -25,7 +26,7 @@ _ENTRY = [sys.executable, "-c", PROGRAM]
 
 
 def free_ports(names):
-    """Return a free port for each name."""
+    """Return a free port for each of these names."""
     sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
     ports = {name: each.getsockname()[1] for name, each in sockets.items()}
     for each in sockets.values():
@@ -38,13 +39,15 @@ class Pod:
 
     Attributes:
         is_ready: Result of the readiness probe.
-        restarts: Number of failures of the liveness probe.
-        events: (seconds since the start, text), as ``kubectl describe`` shows them.
-        address, grpc: HOST:PORT of this pod.
+        restarts: Number of restarts after a failed liveness probe.
+        events: Events as (seconds since the start, text), like those that ``kubectl describe`` shows.
+        address, grpc: HOST:PORT of this pod for each protocol.
     """
 
     def __init__(self, template, *, folders, log):
-        """``template``: pod template of the Deployment; ``folders``: paths in the image and their local folders."""
+        """Start the pod. ``template`` is the pod template of the Deployment. ``folders`` maps paths in the image to
+        local folders.
+        """
         (self._container,) = template["spec"]["containers"]
         self._grace_s = template["spec"]["terminationGracePeriodSeconds"]
         self._folders, self._log = folders, log
@@ -63,7 +66,7 @@ class Pod:
 
     @property
     def is_ready(self):
-        """Return whether a service sends it new connections."""
+        """Return whether a service would send new connections to this pod."""
         return self._is_answering and not self._ending.is_set()
 
     def _say(self, what):
@@ -75,7 +78,7 @@ class Pod:
             words = [re.sub(f"(^|=){re.escape(path)}$", rf"\g<1>{folder}", word) for word in words]
         if words[0] == "pixprep":
             is_server = words[1] == "serve"
-            # on this machine only, instead of the pod's own network
+            # listen only on this machine, because there is no pod network
             words = [word for word in words if word not in ("--host=0.0.0.0", "--allow-remote")]
             words[:1] = _ENTRY
             words += [] if is_server else ["--url", self.address]
@@ -89,7 +92,7 @@ class Pod:
         self._say("started")
 
     def _probe(self, probe):
-        """Return whether a probe succeeds now."""
+        """Run a probe, and return whether it succeeds."""
         timeout_s = probe.get("timeoutSeconds", 1)
         if "exec" in probe:
             command = self._words(probe["exec"]["command"])
@@ -107,7 +110,9 @@ class Pod:
             connection.close()
 
     def _watch(self):
-        """Run the startup probe until it succeeds, then the readiness and liveness probes at their own intervals."""
+        """Run the startup probe until it succeeds. Then run the readiness and liveness probes at their own
+        intervals.
+        """
         startup = self._container["startupProbe"]
         failures = 0
         while not self._ending.wait(startup["periodSeconds"]):
@@ -154,7 +159,7 @@ class Pod:
         self._start()
 
     def _end(self, seconds):
-        """Run preStop, send TERM, and after the grace period, which both share, send KILL."""
+        """Run preStop, send SIGTERM, and send SIGKILL at the end of the grace period, which includes preStop."""
         deadline = time.monotonic() + seconds
         stop = self._words(self._container["lifecycle"]["preStop"]["exec"]["command"])
         with suppress(subprocess.TimeoutExpired):
@@ -170,7 +175,9 @@ class Pod:
         self._say(f"ended with {self.code}")
 
     def delete(self):
-        """As ``kubectl delete pod``: it gets no new connections from the service, and ends within its grace period."""
+        """Delete the pod like ``kubectl delete pod``: it gets no new connections from the service, and ends within its
+        grace period.
+        """
         self._ending.set()
         self._end(self._grace_s)
         for thread in self._threads:
@@ -187,10 +194,10 @@ class Pod:
 
 
 class Service:
-    """The ready pods as a client finds them. It learns of a change after a second, as kube-proxy does.
+    """The ready pods, as clients see them. A change becomes visible after a second, as with kube-proxy.
 
     Attributes:
-        pods: All pods.
+        pods: All pods, including those that are not ready.
     """
 
     DELAY_S = 1.0
@@ -207,7 +214,7 @@ class Service:
             self._seen = [pod for pod in self.pods if pod.is_ready]
 
     def pick(self, rng: random.Random):
-        """Return a pod for one request, or None."""
+        """Return a random ready pod for one request, or None if no pod is ready."""
         seen = self._seen
         return rng.choice(seen) if seen else None
 

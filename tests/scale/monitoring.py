@@ -1,5 +1,5 @@
-"""A real Prometheus that scrapes real servers with the configuration in deploy/, load for them, and the dashboard's
-panels.
+"""Runs a real Prometheus that scrapes real servers with the configuration in deploy/, sends load to these servers, and
+reads the dashboard's panels.
 """
 
 import http.client
@@ -20,8 +20,8 @@ INTERVAL = "10s"
 
 
 def panels():
-    """Return (title, unit, [(expression, legend)]) for each panel, with the values that Grafana inserts for
-    variables.
+    """Return (title, unit, [(expression, legend)]) for each panel. Variables are replaced with the values that Grafana
+    would insert.
     """
     found = json.loads((CHART / "files" / "dashboard.json").read_text(encoding="utf-8"))["panels"]
     filled = {"$__rate_interval": INTERVAL, "$instance": ".*"}
@@ -42,7 +42,7 @@ def panels():
 
 
 class Prometheus:
-    """A running Prometheus that scrapes ``targets`` every second with deploy/prometheus.yml."""
+    """Prometheus process that scrapes ``targets`` every second with deploy/prometheus.yml."""
 
     def __init__(self, folder, targets):
         config = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
@@ -57,7 +57,7 @@ class Prometheus:
         self._process = subprocess.Popen([*command, f"--web.listen-address={self._address}"], stderr=self._log)
 
     def ask(self, path, **words):
-        """Return the data of an API call, or None while it is not available."""
+        """Return the data of an API call, or None until the API is available."""
         try:
             connection = http.client.HTTPConnection(self._address, timeout=10)
             connection.request("GET", f"/api/v1/{path}?{urlencode(words)}")
@@ -67,14 +67,14 @@ class Prometheus:
             return None
         finally:
             connection.close()
-        if response.status == http.client.SERVICE_UNAVAILABLE:  # it has just started
+        if response.status == http.client.SERVICE_UNAVAILABLE:  # Prometheus has just started
             return None
         answer = json.loads(body)
         assert answer["status"] == "success", answer
         return answer["data"]
 
     def value(self, query):
-        """Return the current numbers of a query, without NaN."""
+        """Return the current values of a query, without NaN."""
         found = self.ask("query", query=query)
         return [float(each["value"][1]) for each in found["result"] if each["value"][1] != "NaN"] if found else []
 
@@ -86,7 +86,7 @@ class Prometheus:
 
 @contextmanager
 def load(servers):
-    """Send requests to each server, one in five with an invalid image."""
+    """Send requests to each server during the block. One request in five contains an invalid image."""
     ending = threading.Event()
 
     def work(address):

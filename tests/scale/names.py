@@ -1,4 +1,4 @@
-"""A name server with one name and several addresses, like that of Kubernetes for a headless Service."""
+"""DNS server that resolves one name to several addresses, as Kubernetes does for a headless Service."""
 
 import socket
 import struct
@@ -8,11 +8,11 @@ _A, _IN, _TTL_S = 1, 1, 1
 
 
 class Names:
-    """A name server that runs until it is closed.
+    """DNS server that runs until it is closed.
 
     Attributes:
-        hosts: Addresses that every name resolves to from now on.
-        address: HOST:PORT of the server itself.
+        hosts: Addresses to which every name resolves. Changes apply to later queries.
+        address: HOST:PORT of the DNS server.
     """
 
     def __init__(self, hosts):
@@ -29,8 +29,8 @@ class Names:
             self._socket.sendto(self._answer(message), client)
 
     def _answer(self, message):
-        """Return the response to a query: its id, flags, counts, the question, and for A each address with a pointer to
-        the name.
+        """Return the response to a query: its id, flags, counts and question. For A queries, each address follows, with
+        a pointer to the name.
         """
         end = message.index(b"\0", 12) + 5
         (kind,) = struct.unpack(">H", message[end - 4 : end - 2])

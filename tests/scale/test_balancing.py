@@ -1,7 +1,9 @@
-"""Three servers, load-balanced by a proxy of deploy/ or by name in a gRPC client: killed, replaced, slow, frozen.
+"""Tests of load balancing over three servers, by a proxy of deploy/ or by name in a gRPC client. Servers are killed,
+replaced, slowed down or frozen.
 
-Clients retry the requests that docs/scale.md lists, and every request is counted: no request may be lost or wrong.
-Photos are larger than the limit of gRPC's own retries. PIXPREP_SCALE_RESULTS names the JSON file for the counts.
+Clients retry the requests that docs/scale.md lists. Every request is counted, and none may be lost or get a wrong
+response. The photos are larger than the limit of gRPC's own retries. PIXPREP_SCALE_RESULTS is the path of a JSON file
+for the counts.
 """
 
 import http.client
@@ -49,7 +51,7 @@ pytestmark = [
 
 
 def large_photo():
-    """Return noise, which JPEG cannot compress well."""
+    """Return a JPEG of noise, which JPEG cannot compress well."""
     pixels = np.random.default_rng(1).integers(0, 256, (480, 640, 3), np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "jpeg", quality=95)
@@ -61,10 +63,11 @@ PHOTO = large_photo()
 
 
 class Load:
-    """Two clients over gRPC, and two over HTTP if it has an address, that run until the end.
+    """Clients that send requests until the load ends: two clients over gRPC, and two more over HTTP if there is an HTTP
+    address.
 
     Attributes:
-        counts: Requests by outcome and protocol: right, wrong, lost.
+        counts: Number of requests by outcome (right, wrong, lost) and protocol.
         notes: Descriptions of the lost requests.
     """
 
@@ -97,7 +100,7 @@ class Load:
             return None, str(error)
 
     def _ask_http(self):
-        """Respond by the page's table."""
+        """Send a request, and handle the response as the page's table specifies."""
         wait_s, died = 0.2, 0
         for _ in range(TRIES):
             try:
@@ -115,7 +118,7 @@ class Load:
         return None, note
 
     def more(self, number):
-        """Wait for this many more right responses over all protocols."""
+        """Wait until this many more requests have succeeded, over all protocols."""
         wanted = self.answered() + number
         wait_until(lambda: self.answered() >= wanted, lambda: f"{self.counts} {self.notes}", within_s=WITHIN_S)
 
@@ -131,7 +134,9 @@ class Load:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Start a server, optionally to replace another one; a slow one on request. gRPC has the same port on all."""
+    """Return a function that starts a server, which may be slow or replace a different server. All servers have the
+    same gRPC port.
+    """
     grpc_port = str(free_ports(["grpc"])["grpc"])
     folder = tmp_path_factory.mktemp("balancing")
     repository, slow = (write_repository(folder / name) for name in ("models", "slow"))
@@ -159,13 +164,15 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def servers(start):
-    """Three servers at the beginning of each test. A test replaces a server that it ends."""
+    """Return three running servers at the beginning of each test. A server that a test ends is replaced for the next
+    test.
+    """
     return [start(host=f"127.0.0.{index}") for index in (2, 3, 4)]
 
 
 @pytest.fixture(scope="module")
 def names(servers):
-    """Start the name server for clients that address the servers directly."""
+    """Start the DNS server for clients that connect to the servers directly."""
     names = Names(hosts_of(servers))
     yield names
     names.close()
@@ -177,7 +184,7 @@ def hosts_of(servers):
 
 @pytest.fixture(scope="module")
 def record():
-    """``record(case, way, counts)`` stores the counts in the results file."""
+    """Return a function ``record(case, way, counts)`` that stores the counts in the results file."""
     path = os.environ.get("PIXPREP_SCALE_RESULTS")
     found = {"date": datetime.now(timezone.utc).date().isoformat(), "cores": os.cpu_count(), "cases": {}}
 
@@ -191,7 +198,7 @@ def record():
 
 @pytest.fixture(scope="module")
 def expected():
-    """Expected responses."""
+    """Return the expected responses."""
     oracle = Oracle()
     yield oracle.tensors("ensemble", [PHOTO])
     oracle.close()
@@ -199,7 +206,7 @@ def expected():
 
 @pytest.fixture
 def entrance(way, servers, names):
-    """Address that the clients use: a name, or a proxy."""
+    """Return the address that the clients use, which is a DNS name or the address of a proxy."""
     if way == "client":
         port = servers[0].grpc.rpartition(":")[2]
         yield {"grpc": f"dns://{names.address}/pixprep-pods.shop:{port}"}
@@ -210,7 +217,7 @@ def entrance(way, servers, names):
 
 @pytest.fixture
 def load(request, servers, entrance, expected, record):
-    """Requests to all servers from the beginning of a test to its end. Each server must have received some."""
+    """Send requests to all servers for the duration of a test. Assert that each server has received some of them."""
     load = Load(expected, **entrance)
     try:
         for server in servers:
@@ -227,13 +234,15 @@ def wait_until_asked(server):
 
     def is_asked():
         count = images_of(server)
-        return count >= (before if count >= before else 0) + 20  # a new process counts from 0
+        return count >= (before if count >= before else 0) + 20  # the counter of a new process starts at 0
 
     wait_until(is_asked, "it gets no requests", within_s=WITHIN_S)
 
 
 def images_of(server):
-    """Return how many images it has processed by its own count, which excludes probes; 0 while it is unavailable."""
+    """Return the number of images that the server's own metric counts, which excludes probes. Return 0 if the server is
+    unavailable.
+    """
     try:
         with urlopen(f"http://{server.metrics}/metrics") as answer:
             text = answer.read().decode()
@@ -251,7 +260,7 @@ def test_a_killed_server_costs_no_request_and_gets_its_share_after_the_restart(s
 
 
 def test_all_are_replaced_one_by_one_without_a_lost_request(way, servers, names, load, start):
-    """With a name, each has a new address, as in Kubernetes: gRPC resolves the name again after 30 s."""
+    """With a DNS name, each new server has a new address, as in Kubernetes. gRPC resolves the name again after 30 s."""
     for index, old in enumerate(servers):
         assert old.stop() == 0
         servers[index] = start(old, host=f"127.0.0.{index + 5}" if way == "client" else None)
@@ -273,7 +282,7 @@ def test_a_slow_server_costs_no_request_and_the_proxies_send_it_fewer(way, serve
     enough = 20 if way == "client" else 100
     *fast, slow = wait_until(lambda: min((found := more())[:2]) >= enough and found, more, within_s=WITHIN_S)
     if way == "client":
-        assert slow > min(fast) / 2  # it asks each in turn, and waits
+        assert slow > min(fast) / 2  # the client uses the servers in turn, and waits for each response
     else:
         assert slow < min(fast) / 2
     assert servers[2].stop() == 0
@@ -293,4 +302,4 @@ def test_a_temporarily_frozen_server_costs_no_request(way, servers, load):
             process.send_signal(signal.SIGCONT)
     wait_until_asked(servers[0])
     if way != "client":
-        assert went_on > len(load.right)  # the others respond meanwhile
+        assert went_on > len(load.right)  # the other servers respond meanwhile

@@ -1,4 +1,6 @@
-"""The Helm chart: rendered by Helm, valid for Kubernetes, and rejecting invalid values. No cluster has run it."""
+"""Tests that Helm renders the chart, that the objects are valid for Kubernetes, and that the chart rejects invalid
+values. The chart has not been run in a cluster.
+"""
 
 import json
 import re
@@ -14,7 +16,8 @@ jsonschema = pytest.importorskip("jsonschema", reason="NO JSON SCHEMA: make scal
 
 VERSIONS = ("1.30", "1.34", "1.37")
 TEXT = {"type": "string", "minLength": 1}
-# fields that the definitions of these resources require; none of our clusters has them installed
+# fields that the definitions of these custom resources require; the definitions are not installed in any of our
+# clusters
 RESOURCES = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): {
         "required": ["selector", "endpoints"],
@@ -68,7 +71,7 @@ RESOURCES = {
                         "type": {"const": "prometheus"},
                         "metadata": {
                             "required": ["serverAddress", "query", "threshold"],
-                            "additionalProperties": TEXT,  # KEDA rejects a threshold that is a number
+                            "additionalProperties": TEXT,  # KEDA rejects numeric thresholds
                         },
                     },
                 }
@@ -89,7 +92,7 @@ RESOURCES = {
             "protocolVersions": {"items": {"enum": ["v1", "v2", "grpc-v2"]}},
             "annotations": {"additionalProperties": TEXT},
             "containers": {"contains": {"properties": {"name": {"const": "kserve-container"}}}},
-            "volumes": {"type": "array"},  # these two are Kubernetes' own: see the test
+            "volumes": {"type": "array"},  # a separate test validates these two against Kubernetes' schema
         },
         "additionalProperties": False,
     },
@@ -225,14 +228,14 @@ def test_shared_memory_follows_its_formula():
     values = EMBEDDED | {"sharedMemory": {"instances": 3, "requestMiB": 32, "images": 128, "tensorKiB": 588}}
     (shm,) = [each for each in one(render(values), "Deployment")["spec"]["template"]["spec"]["volumes"]
               if each["name"] == "shm"]  # fmt: skip
-    tensors_mib = 74  # 128 x 588 KiB, rounded up
+    tensors_mib = 74  # 128 tensors of 588 KiB, rounded up
     assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": f"{2 * 3 * (32 + tensors_mib) + 64}Mi"}
 
 
 def test_every_option_is_supported_by_its_program():
-    """``pixprep serve --help`` lists the options of the embedded server.
+    """The options of the embedded server are listed by ``pixprep serve --help``.
 
-    The options of tritonserver are in our version's help.
+    The options of tritonserver are listed in the help of the installed version.
     """
     from pixprep.serving.embedded.wheel import environment, find_wheel  # noqa: PLC0415  (its environment alone has it)
 
@@ -242,7 +245,7 @@ def test_every_option_is_supported_by_its_program():
     command = [wheel.server, "--help"]
     help_ = subprocess.run(command, capture_output=True, text=True, check=False, env=environment(wheel))
     theirs = help_.stdout + help_.stderr
-    newer = {"--http-max-input-size"}  # since 2.59; 2.51 runs here
+    newer = {"--http-max-input-size"}  # added in Triton 2.59; this test uses 2.51
     for values, known, missing in ((EMBEDDED, ours, set()), (EVERYTHING | {"extraArgs": []}, theirs, newer)):
         options = {word.partition("=")[0] for word in container(values)["args"]}
         assert options, values
@@ -256,7 +259,9 @@ def test_the_probes_of_a_gpu_pod_detect_a_dead_process():
 
 
 def test_the_engine_is_built_once_for_each_gpu_tensorrt_and_model(tmp_path):
-    """Run the script of the init container, with fakes of nvidia-smi and trtexec that print realistic output."""
+    """The test runs the script of the init container, with fakes of nvidia-smi and trtexec that print realistic
+    output.
+    """
     pod = one(render(EVERYTHING), "Deployment")["spec"]["template"]["spec"]
     plan = next(each for each in pod["initContainers"] if each["name"] == "plan")
     programs, plans, models = (tmp_path / name for name in ("bin", "plans", "models"))
@@ -285,7 +290,7 @@ def test_the_engine_is_built_once_for_each_gpu_tensorrt_and_model(tmp_path):
     assert "--minShapes=input:1x3x224x224 --optShapes=input:16x3x224x224 --maxShapes=input:64x3x224x224" in call
     assert re.fullmatch(r"sm90-trt101300-[0-9a-f]{16}-[0-9a-f]{8}\.plan", kept)
     assert (models / "classifier/1/model.plan").read_text() == "engine\n"
-    assert len(made()[0]) == 1  # kept
+    assert len(made()[0]) == 1  # the engine is kept
     (models / "classifier/1/model.onnx").write_bytes(b"other weights")
     assert len(made()[0]) == 2
     scripts["nvidia-smi"] = "echo 8.9"
@@ -311,11 +316,11 @@ def test_autoscaling_uses_the_queued_requests():
     adapter = (DEPLOY / "chart" / "adapter.yaml").read_text()
     assert f"as: {metric['pods']['metric']['name']}" in adapter
     for objects in (render(EVERYTHING), render(VARIANTS["hpa"])):
-        assert "replicas" not in one(objects, "Deployment")["spec"]  # without this, each upgrade would undo the scaling
+        assert "replicas" not in one(objects, "Deployment")["spec"]  # otherwise, each upgrade would undo the scaling
 
 
 def test_every_gpu_deployment_has_the_drivers_video_libraries():
-    """Without them the hardware JPEG engine is missing, and CUDA silently decodes."""
+    """Without these libraries, the hardware JPEG engine is missing, and images are silently decoded with CUDA."""
     said = {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "compute,utility,video"}
     runtime, _ = yaml.safe_load_all((DEPLOY / "kserve.yaml").read_text(encoding="utf-8"))
     assert said in runtime["spec"]["containers"][0]["env"]

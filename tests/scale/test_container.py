@@ -1,6 +1,7 @@
-"""deploy/Dockerfile.cpu, line by line in a Debian from debootstrap; the image serves.
+"""Tests of deploy/Dockerfile.cpu, whose instructions run in a Debian created by debootstrap: the resulting image serves
+requests.
 
-Both Dockerfiles are checked for mistakes.
+Both Dockerfiles are also checked for mistakes.
 """
 
 import re
@@ -69,7 +70,7 @@ def test_the_cpu_image_serves_with_a_read_only_root(image, tmp_path):
         done = subprocess.run(image.inside(health, is_sealed=True), capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("ok  ensemble")
-        (first,) = psutil.Process(process.pid).children()  # in a separate process namespace, it is process 1
+        (first,) = psutil.Process(process.pid).children()  # in its own process namespace, the server is process 1
         first.terminate()
         wait_until(lambda: process.poll() is not None)
         assert process.returncode == 0, (tmp_path / "log").read_text()
@@ -96,11 +97,12 @@ def test_a_dockerfile_has_no_common_mistake(path):
     lines = instructions(path)
     words = [word for word, _ in lines]
     last = dict(lines)
-    assert all(":" in rest or "${" in rest for word, rest in lines if word == "FROM")  # a version, not "latest"
+    # the image has a version, not "latest"
+    assert all(":" in rest or "${" in rest for word, rest in lines if word == "FROM")
     assert not re.search(r":latest\b", path.read_text())
     assert "ADD" not in words
     assert last["USER"] == "1000:1000"
-    assert last["CMD"].startswith("[")  # no shell between Docker and the server, which would keep SIGTERM
+    assert last["CMD"].startswith("[")  # no shell, because a shell would not forward SIGTERM to the server
     assert words.index("USER") > max(index for index, word in enumerate(words) if word in ("RUN", "COPY"))
     for rest in (rest for word, rest in lines if word == "RUN"):
         assert "sudo" not in rest
@@ -111,7 +113,7 @@ def test_a_dockerfile_has_no_common_mistake(path):
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
 def test_a_dockerfile_installs_only_locked_packages_and_our_own_wheel(path):
-    """pip does not accept a package from an index without a given hash."""
+    """If hashes are given, pip rejects packages from an index that have no given hash."""
     calls = [call.split() for word, rest in instructions(path) if word == "RUN" for call in rest.split("&&")]
     calls = [call[1:] for call in calls if call[0].endswith("pip")]
     assert {call[0] for call in calls} == {"install", "wheel"}
@@ -140,13 +142,13 @@ def test_files_that_a_dockerfile_copies_exist(path):
 
 def test_compose_permits_stubs_in_tmp_but_no_programs_in_shared_memory():
     assert compose_mounts() == {
-        "/tmp": "noexec,nosuid,nodev,mode=1777,exec",  # mount uses the last one
+        "/tmp": "noexec,nosuid,nodev,mode=1777,exec",  # mount uses the last mode
         "/dev/shm": "noexec,nosuid,nodev,mode=1777,size=512m",
     }
 
 
 def test_the_parts_of_compose_match_each_other():
-    """No Docker has run it. Each path, name and port of one part must match another part."""
+    """The file has not been run with Docker, so the test compares the paths, names and ports that must match."""
     yaml = pytest.importorskip("yaml", reason="NO YAML: make scale")
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
     mounts = {}
@@ -161,7 +163,8 @@ def test_the_parts_of_compose_match_each_other():
     kind, *probe = services["pixprep"]["healthcheck"]["test"]
     assert kind == "CMD"
     assert probe[0] == "pixprep"
-    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1  # no server is running there; wrong usage would exit
+    # fails because no server is running; invalid usage would exit
+    assert main([*probe[1:], "--url", "127.0.0.1:1"]) == 1
     prometheus = yaml.safe_load(mounts["prometheus", "/etc/prometheus/prometheus.yml"].read_text(encoding="utf-8"))
     (scrape,) = prometheus["scrape_configs"]
     assert scrape["static_configs"] == [{"targets": ["pixprep:8002"]}]

@@ -1,7 +1,8 @@
-"""The contract between chart and server: the kubelet's actions by the manifest, on real servers under load.
+"""Tests of the contract between chart and server: the actions that the manifest makes a kubelet take, on real servers
+under load.
 
-Clients follow docs/scale.md: they retry on a different server after a closed connection, a 503, or the errors of a
-server that is shutting down. Every request is counted.
+Clients follow docs/scale.md: they retry on a different server after a closed connection, a 503, or an error of a server
+that is shutting down. Every request is counted.
 """
 
 import http.client
@@ -40,10 +41,10 @@ def oracle():
 
 
 class Load:
-    """Clients of a service, half over HTTP and half over gRPC.
+    """Clients of a service. Half of them use HTTP, and half of them use gRPC.
 
     Attributes:
-        counts: Requests by outcome: right, wrong, lost; and again, the number of retries.
+        counts: Number of requests by outcome (right, wrong, lost), and the number of retries as ``again``.
     """
 
     def __init__(self, service, oracle):
@@ -66,7 +67,7 @@ class Load:
             client.close()
 
     def _ask(self, rng, clients, *, is_grpc):
-        """Return the outcome of one request, and how often it was sent again."""
+        """Send one request, and return its outcome and the number of retries."""
         for tries in range(TRIES):
             pod = self._service.pick(rng)
             if pod is None:
@@ -95,7 +96,7 @@ class Load:
 
 
 class Cluster:
-    """Pods of one Deployment, and the actions of a Deployment's controller."""
+    """Pods of one Deployment, with methods for the actions of the Deployment's controller."""
 
     def __init__(self, values, repository, folder):
         deployment = one(render(EMBEDDED | values), "Deployment")["spec"]
@@ -155,7 +156,7 @@ def test_a_dead_process_is_restarted_within_the_pod(repository, tmp_path, oracle
 
 
 def test_a_server_that_hangs_is_removed_from_the_service_and_restarted(repository, tmp_path, oracle):
-    """The supervisor itself is stopped, so that only the kubelet can restart the pod."""
+    """The test suspends the supervisor itself, so that only the kubelet can restart the pod."""
     with Cluster(QUICK, repository, tmp_path) as cluster:
         pods = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]
         load = Load(cluster.service, oracle)

@@ -1,6 +1,7 @@
-"""Monitoring as an operator does it: each query of the dashboard and each alert in a real Prometheus.
+"""Tests that run each query of the dashboard and each alert in a real Prometheus, as an operator does.
 
-Two embedded servers are under load with some broken images; Prometheus scrapes them with the configuration in deploy/.
+Two embedded servers are under load that includes some broken images. Prometheus scrapes them with the configuration in
+deploy/.
 """
 
 import re
@@ -35,7 +36,7 @@ def prometheus(tmp_path_factory):
         try:
             with load([first, second]):
                 wait_until(lambda: server.value("sum(rate(pixprep_images_total[10s]))"), "no scrape", within_s=60)
-                time.sleep(20)  # rates and quantiles need some seconds of load
+                time.sleep(20)  # rates and quantiles need several seconds of load
                 yield server
         finally:
             server.close()
@@ -84,7 +85,7 @@ def test_every_metric_of_an_alert_exists(prometheus):
 
 
 def test_failing_images_raise_their_alert(prometheus):
-    """One image in five is invalid, so the expression is true, whatever its ``for`` is.
+    """One image in five is invalid, so the alert's expression is true. The test ignores the alert's ``for`` duration.
 
     The other alerts do not fire.
     """

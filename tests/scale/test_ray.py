@@ -1,4 +1,6 @@
-"""pixprep on a real Ray: every row is right and occurs once despite crashes; invalid rows report errors."""
+"""Tests of pixprep on a real Ray: despite crashes, every row is correct and occurs exactly once, and invalid rows
+contain an error.
+"""
 
 import os
 import re
@@ -30,12 +32,12 @@ done = pixprep.ray.batch(Path(sys.argv[1]), pp.load(sys.argv[2]), Path(sys.argv[
 print(done.rows, done.errors, done.files, done.skipped)
 """
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray itself causes warnings
 
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory):
-    """Write 300 files of four contents; one in fifty is broken, and one is missing."""
+    """Write 300 files with four different contents. One file in fifty is broken, and one file is missing."""
     folder = tmp_path_factory.mktemp("photos")
     contents = [path.read_bytes() for path in sorted(IMAGES.glob("*.jpg"))]
     for index in range(300):
@@ -49,7 +51,7 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(photos):
-    """Return the tensor of each index, or the reason of its error."""
+    """Return the expected result of each row by its index: the tensor, or the reason of the error."""
     with pp.Engine(PIPELINE, threads=1) as engine:
         found = {}
         for index in range(300):
@@ -69,7 +71,7 @@ def check_row(index, tensor, error, expected):
 
 
 def check_folder(folder, expected):
-    """Assert that every row occurs once, in order, and is right."""
+    """Assert that every row of the output folder is correct, occurs exactly once, and is in order."""
     at = 0
     for path in sorted(folder.glob("part-*.parquet")):
         table = pq.read_table(path)
@@ -90,7 +92,7 @@ def cluster():
 
 
 def workers():
-    """Return the processes of our actors."""
+    """Return the processes of the Ray actors that pixprep started."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or [])
@@ -122,7 +124,9 @@ def test_ray_data_also_reads_paths(photos, expected):
 
 @pytest.mark.parametrize(("cores", "workers"), [(2, None), (2, 2), (2, (1, 9)), (1, None)])
 def test_files_are_read_in_parallel_with_the_workers_for_any_number_of_cores(photos, cores, workers):
-    """This is the code in docs/scale.md. If workers reserved every core of the cluster, reading would never begin."""
+    """The code comes from docs/scale.md. If the workers reserved every core of the cluster, Ray could never start to
+    read files.
+    """
     code = (
         "import sys, ray, pixprep.ray\n"
         f"ray.init(num_cpus={cores}, include_dashboard=False, log_to_driver=False)\n"
@@ -150,9 +154,9 @@ def test_more_workers_than_the_cluster_can_run_are_rejected():
 
 @pytest.mark.usefixtures("cluster")
 def test_a_row_without_an_image_fails_alone(photos, expected, tmp_path):
-    """The rows contain None, a number, a name with a NUL, and a pipe without a writer.
+    """These rows contain None, a number, a name with a null byte, or a FIFO without a writer.
 
-    None of them ends or blocks the job.
+    Such a row must not end or block the job.
     """
     os.mkfifo(tmp_path / "pipe")
     good = (photos / "000.jpg").read_bytes()
@@ -239,7 +243,7 @@ def test_a_folder_of_a_different_run_is_rejected(photos, tmp_path):
 
 
 def test_a_folder_that_another_run_is_writing_to_is_rejected(photos, tmp_path):
-    """The first run starts its Ray here, which takes seconds. It locks the folder from the beginning."""
+    """The first run starts Ray, which takes several seconds. The run locks the folder before that."""
     first = subprocess.Popen([sys.executable, "-c", CODE, photos / "manifest.txt", photos / "pipeline.json", tmp_path])
     try:
         deadline = time.monotonic() + 60

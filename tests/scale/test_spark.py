@@ -1,4 +1,6 @@
-"""client_examples/spark_batch.py on a real Spark: every row is right and occurs once, invalid ones with the reason."""
+"""Tests of client_examples/spark_batch.py on a real Spark: every row is correct and occurs exactly once, and invalid
+rows contain the reason.
+"""
 
 import os
 import shutil

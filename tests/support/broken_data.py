@@ -1,4 +1,4 @@
-"""A data set of two classes in which one file in a hundred is broken, in eight different ways."""
+"""Creates a data set of two classes in which one file in a hundred is broken, in eight different ways."""
 
 from functools import cache
 
@@ -6,7 +6,9 @@ from support.images import photo, read, save
 
 
 def _scratched(encoded):
-    """Replace the second half of the scan with random codes, so that it contains too much data or invalid codes."""
+    """Replace the second half of the scan data with random bytes, so that it contains too much data or invalid Huffman
+    codes.
+    """
     middle = len(encoded) // 2
     rest = bytes((37 * index + index // 7) % 255 for index in range(len(encoded) - middle - 2))
     return encoded[:middle] + rest + encoded[-2:]
@@ -46,7 +48,7 @@ def _photo(name):
 
 
 def small_jpeg(index, height=90, width=120):
-    """Return a JPEG of a region of one of the two sample photos. The region depends on the index."""
+    """Return a JPEG of a region of one of the two sample photos. ``index`` determines the photo and the region."""
     top, left = 7 * index % (427 - 2 * height), 13 * index % (640 - 2 * width)
     piece = (
         _photo(("china", "flower")[index % 2])
@@ -60,12 +62,12 @@ def make(folder, count=800):
     """Write ``count`` files as ``china/00000.jpg``, ``flower/00001.jpg`` and so on. Eight of them are broken.
 
     Args:
-        folder: Folder in which a folder for each class is created.
-        count: Number of files. With 800, one in a hundred is broken.
+        folder: Folder in which one folder per class is created.
+        count: Number of files. For 800 files, one in a hundred is broken.
 
     Returns:
-        The reason of the ImageError for each broken file, by its name inside the folder, such as
-        ``flower/00101-cut.jpg``.
+        Reason of the ImageError for each broken file, by the path of the file inside the folder, such as
+            ``flower/00101-cut.jpg``.
     """
     broken = {}
     at = {count * (2 * number + 1) // 16 + number % 2: way for number, way in enumerate(WAYS)}
@@ -86,7 +88,7 @@ def make(folder, count=800):
 
 
 def _special(path, way):
-    """Create a sparse file of 20 MiB and one byte, or a dangling link."""
+    """Create a sparse file of 20 MiB plus one byte, or a dangling symbolic link."""
     if way == "huge":
         with path.open("wb") as file:
             file.truncate((20 << 20) + 1)

@@ -1,4 +1,4 @@
-"""Pipelines whose files are pinned byte for byte in tests/golden."""
+"""Pipelines whose serialized files are pinned byte for byte in tests/golden."""
 
 import json
 from pathlib import Path
@@ -53,8 +53,8 @@ DEFAULTS = GOLDEN / "defaults.json"
 
 
 def smallest():
-    """Return every op with as few fields as possible, and with each group of fields that determines other fields'
-    defaults.
+    """Return every op with as few fields as possible, and with each group of fields that determines the defaults of
+    other fields.
     """
     yield from (
         {"op": "decode"},
@@ -163,6 +163,6 @@ def smallest():
 
 
 def defaults():
-    """Return the text of ``DEFAULTS``: one line per op with every field of its canonical form."""
+    """Return the text of ``DEFAULTS``, which has one line per op with every field of the op's canonical form."""
     lines = ",\n".join(json.dumps(settings(convert(entry, OPS[entry["op"]]))) for entry in smallest())
     return f"[\n{lines}\n]\n"

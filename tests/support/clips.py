@@ -1,4 +1,4 @@
-"""Clips that PyAV encodes. Each frame contains its own number."""
+"""Creates clips with PyAV. Each frame shows its own number."""
 
 import io
 import struct
@@ -32,7 +32,7 @@ CODECS = {
 
 
 def pixels(number, height=96, width=160):
-    """Return an RGB frame: its number as ``BITS`` blocks, above a moving pattern."""
+    """Return an RGB frame that shows its number as ``BITS`` blocks above a moving pattern."""
     y, x = np.mgrid[:height, :width]
     frame = np.stack([x + 3 * number, y + 2 * number, x + y - number], axis=-1) % 256
     frame = (64 + frame // 2).astype(np.uint8)
@@ -42,7 +42,7 @@ def pixels(number, height=96, width=160):
 
 
 def number(frame):
-    """Read the number that ``pixels`` has drawn."""
+    """Read the number that ``pixels`` has drawn on a frame."""
     return sum(int(frame[BLOCK // 2, bit * BLOCK + BLOCK // 2, 0] > 127) << bit for bit in range(BITS))
 
 
@@ -52,7 +52,7 @@ def clip(
     """Encode a clip.
 
     Args:
-        name: Kind of clip, a key of ``CODECS``, or a value of the same form.
+        name: Kind of clip: a key of ``CODECS``, or a tuple like its values.
         count: Number of frames.
         height: Height in pixels.
         width: Width in pixels.
@@ -85,10 +85,9 @@ def edited(encoded, *parts):
     """Return an MP4 of ``clip`` at 30 frames per second, with an edit list that plays only some of its parts.
 
     Args:
-        encoded: The MP4. Its tables follow the frames, so the offsets of the frames do not change.
-        parts: First frame and number of frames of each part. The number must be a multiple of three, because the edit
-            list
-            uses milliseconds.
+        encoded: Encoded MP4. Its tables must follow the frames, so that the offsets of the frames do not change.
+        parts: First frame and number of frames of each part. The number of frames must be a multiple of three, because
+            the edit list uses milliseconds.
     """
     at = encoded.index(b"elst") - 4
     (n_bytes,), (begin,) = (struct.unpack(">i", encoded[place : place + 4]) for place in (at, at + 20))

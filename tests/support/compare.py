@@ -1,4 +1,4 @@
-"""Comparison of arrays for all pixel tests. It raises an error that reports where arrays differ, and by how much."""
+"""Comparison of arrays for all pixel tests. A failed comparison reports where the arrays differ, and by how much."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ import numpy as np
 class Tolerance:
     """Tolerance of a comparison.
 
-    ``largest`` is the maximum difference, ``exact`` the minimum fraction of equal values, and ``why`` the reason for
-    them.
+    ``largest`` is the maximum difference, ``exact`` is the minimum fraction of equal values, and ``why`` is the reason
+    for this tolerance.
     """
 
     largest: float
@@ -41,7 +41,7 @@ def assert_close(actual, expected, tolerance=EQUAL):
         f"worst at {tuple(map(int, worst))}: {actual[worst]}, expected {expected[worst]}; largest difference "
         f"{difference.max():.6g} of {tolerance.largest:g}, {share:.2%} exact of {tolerance.exact:.0%} ({tolerance.why})"
     )
-    # the fraction of equal values is not meaningful for a few values
+    # with few values, the fraction of equal values is not meaningful
     is_enough = share >= tolerance.exact or (difference.size < 500 and tolerance.exact < 1)
     assert difference.max() <= tolerance.largest, report
     assert is_enough, report

@@ -1,7 +1,7 @@
-"""Builds and runs a Dockerfile without Docker: its instructions run in a folder as root of this machine.
+"""Builds and runs a Dockerfile without Docker: its instructions run in a folder, as root of this machine.
 
-Only the instructions of our Dockerfiles are supported: FROM debian:12-slim (created with debootstrap), RUN, COPY of
-files, ENV, USER, EXPOSE and CMD.
+Only the instructions that our Dockerfiles contain are supported: FROM debian:12-slim (created with debootstrap), RUN,
+COPY of files, ENV, USER, EXPOSE and CMD.
 """
 
 import json
@@ -20,19 +20,21 @@ FROM_OUTSIDE = ("/etc/resolv.conf", "/etc/hosts", "/etc/ssl/certs/ca-certificate
 
 
 def instructions(path):
-    """Return (keyword, arguments) of each instruction. A line that ends in a backslash continues on the next line."""
+    """Return (keyword, arguments) of each instruction. A backslash at the end of a line continues the instruction on
+    the next line.
+    """
     text = re.sub(r"^\s*#.*\n", "", path.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
     return [tuple(line.split(maxsplit=1)) for line in text.splitlines() if line.strip()]
 
 
 def copied(path):
-    """Return (sources, target) of each COPY from the checkout."""
+    """Return (sources, target) of each COPY instruction that copies from the checkout."""
     rests = [rest.split() for word, rest in instructions(path) if word == "COPY"]
     return [(sources, target) for *sources, target in rests if not sources[0].startswith("--from")]
 
 
 def copy(sources, place):
-    """Copy like COPY: a file is copied into a folder, but only the contents of a folder are copied."""
+    """Copy sources as COPY does. A file is copied into the target folder; of a folder, only the contents are copied."""
     for source in sources:
         if source.is_dir():
             shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -50,7 +52,7 @@ def skip_unless_possible():
 
 
 def debian():
-    """Return a minimal Debian 12, which is created once."""
+    """Return the folder of a minimal Debian 12. It is created only once."""
     if not (BASE / "done").exists():
         shutil.rmtree(BASE, ignore_errors=True)
         BASE.mkdir(parents=True)
@@ -60,8 +62,8 @@ def debian():
 
 
 def compose_mounts():
-    """Return the mount options of each tmpfs in deploy/compose.yaml by path, after Docker's own options for every
-    tmpfs.
+    """Return the mount options of each tmpfs in deploy/compose.yaml by path, including those that Docker applies to
+    every tmpfs.
     """
     text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
     (tmpfs,), (size,) = re.findall(r"tmpfs: (\[.*?\])", text), re.findall(r"shm_size: (\w+)", text)
@@ -70,14 +72,16 @@ def compose_mounts():
 
 
 class Image:
-    """Image that a Dockerfile builds.
+    """Container image built from a Dockerfile.
 
     Attributes:
         command, environment, user: Values of CMD, ENV and USER.
     """
 
     def __init__(self, dockerfile, context, folder):
-        """Build the image. ``context`` is the source folder of COPY; ``folder`` becomes the root of the image."""
+        """Build the image. ``context`` is the folder from which COPY reads; ``folder`` becomes the root of the
+        image.
+        """
         self._root = folder
         self.command, self.environment, self.user = [], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}, None
         for word, rest in instructions(dockerfile):
@@ -101,7 +105,7 @@ class Image:
                 assert word == "EXPOSE", word
 
     def inside(self, command, *, is_sealed=False):
-        """Return the command that runs a command in the image.
+        """Return a command line that runs ``command`` in the image.
 
         The restrictions are those of deploy/compose.yaml: a read-only root, an empty /tmp, no capabilities, and the
         image's user.

@@ -1,7 +1,7 @@
-"""Collections of unusual image files, downloaded when a test needs them and never stored in the repository.
+"""Downloads collections of unusual image files when a test needs them. The files are never stored in the repository.
 
-As a program, it compares how pixprep and Pillow decode files: it reads one path per line, and prints one line of JSON
-for each.
+When run as a program, it compares how pixprep and Pillow decode files. The program reads one path per line, and prints
+one line of JSON for each path.
 """
 
 import json
@@ -28,9 +28,9 @@ class CannotFetchError(Exception):
 
 
 def fetch(name, folder, suffixes=SUFFIXES):
-    """Return the image files of one source, or its files with other suffixes.
+    """Return the image files of one source, or its files with the given suffixes.
 
-    Download them unless ``folder`` has them.
+    The files are downloaded unless ``folder`` already contains them.
     """
     target = folder / name
     if not (target / ".done").exists():
@@ -61,9 +61,9 @@ def _pip(target, *what):
 
 
 def _debian_source(target, name):
-    """Configure apt to use our own list of sources.
+    """Download a Debian source package, with apt configured to use a separate list of sources.
 
-    Debian's default list lacks source packages, and the list of the system must not change.
+    Debian's default list does not include source packages, and the system's list must not be changed.
     """
     listed = [path for path in Path("/etc/apt").rglob("*") if path.suffix in (".list", ".sources")]
     if not listed:
@@ -99,13 +99,13 @@ def _run(target, *command):
 
 
 def ours(encoded, damage="strict"):
-    """Decode with pixprep; return the pixels, or the error message."""
+    """Decode with pixprep. Return the pixels, or the error message."""
     found = decode(encoded, damage=damage)
     return str(found) if isinstance(found, ImageError) else found
 
 
 def pillows(encoded):
-    """Decode with Pillow by the rules of ``decode``; return the pixels, or None if it fails."""
+    """Decode with Pillow, following the rules of the ``decode`` op. Return the pixels, or None if decoding fails."""
     try:
         image = ImageOps.exif_transpose(read(encoded))
         if image.mode.startswith("I;16"):
@@ -116,8 +116,8 @@ def pillows(encoded):
 
 
 def compare(encoded):
-    """Return, for each damage policy, ``same`` or ``different`` pixels, ``neither`` if both fail, or the one that
-    succeeds.
+    """Return the result for each damage policy: ``same`` or ``different`` pixels, ``neither`` if both fail, or the
+    library that succeeds.
     """
 
     def word(policy, expected):
@@ -129,12 +129,12 @@ def compare(encoded):
         return "same" if np.array_equal(pixels, expected) else "different"
 
     expected = pillows(encoded)
-    # libjpeg-turbo continues at a marker where Pillow asks for more data
+    # At a marker, libjpeg-turbo continues, but Pillow requests more data.
     lenient = pillows(encoded + b"\xff\xd9") if expected is None and encoded.startswith(b"\xff\xd8") else expected
     return {"strict": word("strict", expected), "lenient": word("lenient", lenient)}
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # Pillow warns about defects of the files
+    warnings.simplefilter("ignore")  # Pillow warns about defects in these files
     for line in sys.stdin:
         print(json.dumps(compare(Path(line.rstrip("\n")).read_bytes())), flush=True)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Writes serialized DALI graphs without DALI, with a writer as minimal as the importer's reader."""
+"""Writes serialized DALI graphs without DALI, using a minimal Protocol Buffers encoder."""
 
 import struct
 
@@ -42,7 +42,7 @@ def graph(*operators, outputs):
 
 
 def chain(*steps):
-    """Return a graph of (operator, arguments). Each operator receives the output of the previous one."""
+    """Return a graph with these (operator, arguments). Each operator's input is the output of the previous operator."""
     steps = [("ExternalSource", {}), *steps]
     names = [f"t{index}" for index in range(len(steps))]
     made = [
@@ -58,8 +58,8 @@ CMN = ("CropMirrorNormalize", {"crop": [8.0, 9.0]})
 
 
 def imported(*steps):
-    """Return the ops between ``decode`` and ``tensor``, and the tensor op, for a chain of operators after the
-    decoder.
+    """Return the ops between ``decode`` and ``tensor``, and the tensor op, for a graph in which these operators follow
+    the decoder.
     """
     ops = from_dali(chain(DECODE, *steps)).ops
     return ops[1:-1], ops[-1]
@@ -69,7 +69,9 @@ DECODED = (operator("ExternalSource", [], ["in"]), operator("decoders__Image", [
 
 
 def asked(*steps, inputs=("X", "Y"), types=None, photo="E", **options):
-    """Return the ops for steps (operator, constant arguments, argument inputs, further inputs) after the decoder."""
+    """Return the imported ops of a graph in which these steps follow the decoder. Each step is (operator, constant
+    arguments, argument inputs, further inputs).
+    """
     nodes = [operator("ExternalSource", [], [name], **(types or {}).get(name, {})) for name in (photo, *inputs)]
     last = photo
     if photo == "E":

@@ -1,4 +1,4 @@
-"""Decode single images with the CPU decoder."""
+"""Decodes single images with the CPU decoder."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ PLAN = Plan(is_gray=False, apply_exif_orientation=True, chroma="fancy", outputs=
 
 
 def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
-    """Return a copy of the ``Decoded``, or the ImageError.
+    """Return a copy of the ``Decoded`` object, or the ImageError.
 
     Args:
         encoded: The encoded image.
-        plan: How to decode it.
+        plan: Decode plan.
         limits, damage: Options of the decoder.
         before: Images that the same decoder decodes first.
     """
@@ -31,7 +31,7 @@ def decoded(encoded, plan=PLAN, *, limits=None, damage="strict", before=()):
 
 
 def decode(encoded, *, limits=None, damage="strict", **plan):
-    """Return uint8 (height, width, 3 or 1), or the ImageError. ``plan`` contains changes to ``PLAN``."""
+    """Return uint8 (height, width, 3 or 1), or the ImageError. The fields in ``plan`` override those of ``PLAN``."""
     result = decoded(encoded, replace(PLAN, **plan), limits=limits, damage=damage)
     if isinstance(result, ImageError):
         return result
