@@ -38,11 +38,11 @@ _MAX_ENTRY = 1e12
 
 
 class Warp(SteadyOp, frozen=True, tag="warp"):
-    """Warps a region of the photo to an image, as OpenCV 4 does; the region may be rotated, tilted or sheared.
+    """Warps a rotated, tilted or sheared region of the photo to a rectangular image, as OpenCV 4 does.
 
-    One of ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region, either by numbers or by the name of
-    an input. Each row of the input yields one tensor, like a box of ``crop``. Coordinates in a request are in pixels of
-    the photo.
+    One of the fields ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region. The value of this field
+    is either numbers or the name of an input. Each row of the input yields one tensor, like a box of ``crop``.
+    Coordinates in a request are in pixels of the photo.
 
     ``matrix`` and ``homography`` map a point of the photo to the result, both in coordinates whose origin is the center
     of the first pixel, as for ``cv2.warpAffine`` and ``cv2.warpPerspective``. ``quad`` contains the points that become
@@ -63,7 +63,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         quad: 4 corners (x, y) of a convex quadrilateral in clockwise order, starting at the upper left. For a mirror
             image, add ``flip``.
         points: At least 2 points (x, y).
-        template: Positions (x, y) of the same points in the result.
+        template: Positions (x, y) in the result to which ``points`` are aligned.
         height: Height of the result in pixels. With ``quad``, ``height`` and ``width`` may be omitted: each side then
             equals the longer of two opposite sides of the quadrilateral, rounded down.
         width: Width of the result in pixels.
@@ -76,7 +76,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         padding_mode: Content outside the photo. ``constant`` uses ``fill``, ``edge`` repeats the nearest pixel, and
             ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
         fill: Color outside the photo, 0 to 255: one number, or one per channel.
-        like: Library whose pixels the result equals. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
+        like: Library whose pixels the op reproduces. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
             the padding modes ``constant`` and ``edge``. A GPU engine runs ``dali`` on the host.
         inverse_map: Whether ``matrix`` maps points of the result to the photo; only for ``dali``. Default: false.
 

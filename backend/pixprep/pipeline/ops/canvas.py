@@ -27,13 +27,13 @@ from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, Paddi
 class Pad(ImageOp, frozen=True, tag="pad"):
     """Pads the image with one color to ``height`` x ``width``, to a ``square``, or to a ``multiple``.
 
-    The fields specify the size of the result, whereas torchvision's ``Pad`` accepts the width of the padding. If a
-    centered image requires an odd number of rows or columns of padding, the additional one is at the bottom or on the
-    right.
+    The fields specify the size of the result, whereas torchvision's ``Pad`` accepts the width of the padding. If the
+    padding of a centered image is an odd number of rows or columns, the additional row is at the bottom, and the
+    additional column on the right.
 
-    A ``resize`` or ``letterbox`` may follow. It resamples the image together with its padding, and padding of later ops
-    must have the same color. This is not supported with ``"like": "tensorflow"`` or with ``"reduced": true`` in
-    ``decode``.
+    A ``resize`` or ``letterbox`` may follow. It then resamples the image together with the padding, and the padding of
+    later ops must have the same color. Padding before a resize is not supported with ``"like": "tensorflow"``, or with
+    ``"reduced": true`` in ``decode``.
 
     Args:
         height, width: Height and width of the result in pixels, or names of inputs, float32 [n, 1], which contain the
@@ -41,15 +41,15 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         fill: Color of the padding, 0 to 255: one number, or one per channel in the order of the channels; or the name
             of an input, uint8 [channels], which contains the color per image.
         anchor: Position of the image in the result: ``center`` or ``top_left``.
-        square: Whether to pad the shorter side to the length of the longer side, instead of ``height`` and ``width``.
-            LLaVA's ``expand2square`` and ``pad_to_square`` of transformers do this.
-        multiple: Both sides are padded to the next multiple of this number, instead of ``height`` and ``width``, for
-            models that downsample by this factor. 32 reproduces CRAFT with ``"anchor": "top_left"``, and Ultralytics'
-            ``auto`` with a centered image.
+        square: Whether to pad the shorter side to the length of the longer side, like LLaVA's ``expand2square`` and
+            transformers' ``pad_to_square``. This field replaces ``height`` and ``width``.
+        multiple: Divisor of both sides: the image is padded to the next multiple of this number, for models that
+            downsample by this factor. This field replaces ``height`` and ``width``. The value 32 reproduces CRAFT if
+            ``anchor`` is ``top_left``, and Ultralytics' ``auto`` if it is ``center``.
         padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
-            ``symmetric`` repeats them. Except for ``constant``, a resize, boxes or points must not follow. A mask is
-            padded in the same way.
+            ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include a
+            resize, ``boxes`` or ``points``. Masks are padded in the same way.
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
             rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
@@ -129,10 +129,11 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 class Letterbox(ImageOp, frozen=True, tag="letterbox"):
     """Resizes the image to fit inside ``height`` x ``width`` with its aspect ratio, and pads it to this size.
 
-    The sizes are those of Ultralytics' ``LetterBox``: the sides are ``round(side * scale)`` with the smaller of the two
-    scale factors, and ``round(d / 2 - 0.1)`` of ``d`` rows of padding are at the top. To reproduce Ultralytics' pixels,
-    set ``"like": "opencv"``; the default is the antialiased filter of ``resize``. To reproduce YOLOX's ``preproc``, set
-    ``"rounding": "down"``, ``"anchor": "top_left"`` and ``"like": "opencv"``, and decode to BGR.
+    The sizes are those of Ultralytics' ``LetterBox``: each side becomes ``round(side * scale)``, where ``scale`` is the
+    smaller of the two scale factors. Of ``d`` rows of padding, ``round(d / 2 - 0.1)`` are at the top. To reproduce
+    Ultralytics' pixels, set ``"like": "opencv"``; the default is the antialiased filter of ``resize``. To reproduce
+    YOLOX's ``preproc``, set ``"rounding": "down"``, ``"anchor": "top_left"`` and ``"like": "opencv"``, and decode to
+    BGR.
 
     Args:
         height, width: Height and width of the result in pixels.
@@ -174,11 +175,12 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
 
 
 class Flip(ImageOp, frozen=True, tag="flip"):
-    """Mirrors the image, always or as specified by a request. ``random_flip`` mirrors at random.
+    """Mirrors every image, or the images that a request specifies. ``random_flip`` mirrors images at random.
 
     Args:
         axis: Direction: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
-        when: Name of an input, bool, which specifies per image whether it is mirrored. Default: always.
+        when: Name of a bool input, which specifies for each image whether it is mirrored. By default, every image is
+            mirrored.
 
     Example:
         {"op": "flip"}

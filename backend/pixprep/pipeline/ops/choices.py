@@ -132,9 +132,9 @@ class Choice(Drawn, ImageOp, frozen=True):
 class RandomChoice(Choice, frozen=True, tag="random_choice"):
     """Applies one of several ops or lists of ops, chosen at random for each image.
 
-    The op equals torchvision v2's ``RandomChoice``, DETR's ``RandomSelect`` and Albumentations' ``OneOf``. The lists
-    may produce images of different sizes, and may use different resize filters. The ops after this one are applied to
-    the result, whichever list was chosen.
+    The op reproduces torchvision v2's ``RandomChoice``, DETR's ``RandomSelect`` and Albumentations' ``OneOf``. The
+    lists may produce images of different sizes, and may use different resize filters. The ops after this one are
+    applied to the result, whichever list was chosen.
 
     Args:
         ops: Alternatives. Each is an op, or a list of ops, which may be empty.
@@ -184,7 +184,7 @@ class RandomChoice(Choice, frozen=True, tag="random_choice"):
 class RandomApply(Choice, frozen=True, tag="random_apply"):
     """Applies a list of ops with probability ``p``.
 
-    The op equals torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``.
+    The op reproduces torchvision v2's ``RandomApply``, and Albumentations' ``Sequential`` with a ``p``.
 
     Args:
         ops: Ops to apply, in this order.
@@ -212,10 +212,10 @@ class RandomApply(Choice, frozen=True, tag="random_apply"):
 class RandomOrder(Choice, frozen=True, tag="random_order"):
     """Applies several ops or lists of ops in random order.
 
-    The op equals torchvision v2's ``RandomOrder``.
+    The op reproduces torchvision v2's ``RandomOrder``.
 
     Args:
-        ops: Ops to apply: each is an op or a list of ops.
+        ops: Ops to apply. Each entry is an op or a list of ops, whose order is kept.
 
     Example:
         {"op": "random_order", "ops": [{"op": "random_autocontrast"}, {"op": "random_equalize"}]}

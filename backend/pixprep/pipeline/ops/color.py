@@ -34,7 +34,7 @@ class BlendOp(ColorOp, frozen=True):
 class Brightness(BlendOp, frozen=True, tag="brightness"):
     """Multiplies the pixel values by a factor.
 
-    The op equals torchvision v2's ``adjust_brightness``.
+    The op reproduces torchvision v2's ``adjust_brightness``.
 
     Args:
         factor: Brightness factor, 0 or more: 0 yields black, and 1 does not change the image.
@@ -49,9 +49,9 @@ class Brightness(BlendOp, frozen=True, tag="brightness"):
 
 
 class Contrast(BlendOp, frozen=True, tag="contrast"):
-    """Changes the contrast: moves the pixel values away from the mean luma of the image, or towards it.
+    """Changes the contrast by moving the pixel values away from the mean luma of the image, or towards it.
 
-    The op equals torchvision v2's ``adjust_contrast``.
+    The op reproduces torchvision v2's ``adjust_contrast``.
 
     Args:
         factor: Contrast factor, 0 or more: 0 yields uniform gray, and 1 does not change the image.
@@ -66,9 +66,9 @@ class Contrast(BlendOp, frozen=True, tag="contrast"):
 
 
 class Saturation(BlendOp, frozen=True, tag="saturation"):
-    """Changes the saturation: moves the colors away from gray, or towards it.
+    """Changes the saturation by moving the colors away from gray, or towards gray.
 
-    The op equals torchvision v2's ``adjust_saturation``.
+    The op reproduces torchvision v2's ``adjust_saturation``.
 
     Args:
         factor: Saturation factor, 0 or more: 0 yields a grayscale image, and 1 does not change the image.
@@ -85,14 +85,14 @@ class Saturation(BlendOp, frozen=True, tag="saturation"):
 class Hue(ColorOp, frozen=True, tag="hue"):
     """Shifts the hue of every pixel.
 
-    The op equals torchvision v2's ``adjust_hue``. A factor of 0 still changes some pixels, because values are rounded
-    in the conversion to HSV and back. A gray image does not change.
+    The op reproduces torchvision v2's ``adjust_hue``. A factor of 0 still changes some pixels, because values are
+    rounded in the conversion to HSV and back. A gray image does not change.
 
     Args:
         factor: Shift of the hue as a fraction of the full circle, -0.5 to 0.5.
         like: Library whose rounding the op reproduces. Pillow represents the hue with 256 values, and its results
-            differ from torchvision's by up to 18. OpenCV represents it with 180 values, and rounds the last columns of
-            an image differently (see ``hue_saturation_value``).
+            differ from those of torchvision by up to 18. OpenCV represents the hue with 180 values, and rounds the last
+            columns of an image differently (see ``hue_saturation_value``).
 
     Example:
         {"op": "hue", "factor": 0.05}
@@ -109,10 +109,10 @@ class Hue(ColorOp, frozen=True, tag="hue"):
 class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
     """Shifts the hue, the saturation and the value of every pixel, in OpenCV's 8-bit HSV.
 
-    The op equals Albumentations' ``shift_hsv``. Gray pixels stay gray. The conversion to HSV rounds, unless all three
-    fields are 0. As in OpenCV with AVX2, the conversion back to RGB truncates values, except in the last columns of the
-    image, which do not fill a vector of 32 pixels and are rounded. Therefore this op does not commute with a crop or a
-    flip.
+    The op reproduces Albumentations' ``shift_hsv``. Gray pixels stay gray. Because the conversion to HSV rounds, values
+    change even if a shift is small; if all three fields are 0, the image does not change. As in OpenCV with AVX2, the
+    conversion back to RGB truncates values, except in the last columns of the image, which do not fill a vector of 32
+    pixels and are rounded. Therefore this op does not commute with a crop or a flip.
 
     Args:
         hue: Shift of the hue in units of two degrees, -180 to 180.
@@ -137,7 +137,7 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
 class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):
     """Computes ``value * contrast + brightness`` for every pixel value, in float32, and truncates the result.
 
-    The op equals Albumentations' ``RandomBrightnessContrast``, whose ``alpha`` and ``beta`` are ``contrast`` and
+    The op reproduces Albumentations' ``RandomBrightnessContrast``, whose ``alpha`` and ``beta`` are ``contrast`` and
     ``brightness``.
 
     Args:
@@ -160,7 +160,7 @@ class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
 
     The result is ``clip(factors @ [red, green, blue] + offset)``, computed in float32 and rounded half up, as in
     Pillow's ``convert`` with a matrix. DALI's ``brightness``, ``contrast``, ``hue``, ``saturation``, ``hsv`` and
-    ``color_twist`` are such matrices; up to 30 values per million differ from DALI's by one.
+    ``color_twist`` can be written as such matrices. Up to 30 values per million then differ from DALI's by one.
 
     Args:
         matrix: Three rows, which compute red, green and blue. This order does not depend on the channel order of the
@@ -186,8 +186,8 @@ class ColorMatrix(ColorOp, frozen=True, tag="color_matrix"):
 class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
     """Reorders the channels.
 
-    The op equals torchvision v2's ``permute_channels``. The channels are numbered red, green, blue, also if the image
-    is in BGR order.
+    The op reproduces torchvision v2's ``permute_channels``. Channel 0 is always red, 1 is green and 2 is blue, even if
+    the image is in BGR order.
 
     Args:
         permutation: Index of the source channel for red, green and blue: [2, 1, 0] swaps red and blue.
@@ -211,7 +211,7 @@ class PermuteChannels(ColorOp, frozen=True, tag="permute_channels"):
 class Grayscale(ColorOp, frozen=True, tag="grayscale"):
     """Converts every pixel to gray; the number of channels does not change.
 
-    The op equals torchvision v2's ``rgb_to_grayscale`` with the number of channels of the image as
+    The op reproduces torchvision v2's ``rgb_to_grayscale`` with the number of channels of the image as
     ``num_output_channels``. Before a resize, the op converts the whole photo. To keep only one channel, set
     ``"channels": 1`` in ``tensor``. The option ``"color": "gray"`` of ``decode`` yields different values, because it
     decodes only the luma plane of a JPEG. docs/levels.md lists the grayscale conversion of each library.
@@ -230,9 +230,9 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
 
 
 class Gamma(ColorOp, frozen=True, tag="gamma"):
-    """Raises the pixel values to a power: ``255.999 * gain * (value / 255) ** gamma``, truncated.
+    """Applies gamma correction: each pixel value becomes ``255.999 * gain * (value / 255) ** gamma``, truncated.
 
-    The op equals torchvision v2's ``adjust_gamma``.
+    The op reproduces torchvision v2's ``adjust_gamma``.
 
     Args:
         gamma: Exponent. Values greater than 1 make the shadows darker, and values below 1 make them brighter.
@@ -254,10 +254,10 @@ class Gamma(ColorOp, frozen=True, tag="gamma"):
 class Posterize(ColorOp, frozen=True, tag="posterize"):
     """Keeps only the upper bits of each pixel value.
 
-    The op equals torchvision v2's ``posterize`` and Pillow's.
+    The op reproduces torchvision v2's ``posterize`` and Pillow's ``ImageOps.posterize``.
 
     Args:
-        bits: Number of bits to keep, 1 to 8. 8 does not change the image.
+        bits: Number of bits to keep, 1 to 8. With 8, the image does not change.
 
     Example:
         {"op": "posterize", "bits": 4}
@@ -272,7 +272,7 @@ class Posterize(ColorOp, frozen=True, tag="posterize"):
 class Solarize(ColorOp, frozen=True, tag="solarize"):
     """Inverts the pixel values at or above a threshold.
 
-    The op equals torchvision v2's ``solarize`` and Pillow's.
+    The op reproduces torchvision v2's ``solarize`` and Pillow's ``ImageOps.solarize``.
 
     Args:
         threshold: Minimum pixel value that is inverted, 0 to 255.
@@ -290,7 +290,7 @@ class Solarize(ColorOp, frozen=True, tag="solarize"):
 class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
     """Adds a number to the pixel values below a threshold; the result is at most 255.
 
-    The op equals timm's ``solarize_add``.
+    The op reproduces timm's ``solarize_add``.
 
     Args:
         add: Value to add, 0 to 255.
@@ -310,7 +310,7 @@ class SolarizeAdd(ColorOp, frozen=True, tag="solarize_add"):
 class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
     """Stretches the pixel values of each channel, so that the minimum becomes 0 and the maximum 255.
 
-    The op equals torchvision v2's ``autocontrast``. A channel with a single value does not change.
+    The op reproduces torchvision v2's ``autocontrast``. A channel with a single value does not change.
 
     Args:
         like: Library whose rounding the op reproduces. The results of the libraries differ by at most 1.
@@ -328,7 +328,7 @@ class Autocontrast(ColorOp, frozen=True, tag="autocontrast"):
 class Equalize(ColorOp, frozen=True, tag="equalize"):
     """Equalizes the histogram of each channel.
 
-    The op equals torchvision v2's ``equalize`` and Pillow's.
+    The op reproduces torchvision v2's ``equalize`` and Pillow's ``ImageOps.equalize``.
 
     Example:
         {"op": "equalize"}
@@ -341,7 +341,7 @@ class Equalize(ColorOp, frozen=True, tag="equalize"):
 class Invert(ColorOp, frozen=True, tag="invert"):
     """Inverts the pixel values: each value becomes 255 minus itself.
 
-    The op equals torchvision v2's ``invert`` and Pillow's.
+    The op reproduces torchvision v2's ``invert`` and Pillow's ``ImageOps.invert``.
 
     Example:
         {"op": "invert"}

@@ -24,11 +24,12 @@ from pixprep.spec import Bound, ImageSpec, InputSpec, Rounding
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
-    """Crops the center of the image to ``height`` x ``width``, or to a square with a ``fraction`` of the shorter side.
+    """Crops the center to ``height`` x ``width``, or to a square whose side is a ``fraction`` of the shorter side.
 
-    The op equals torchvision's ``CenterCrop``: the crop starts at row ``(H - height) / 2``, rounded, and likewise for
-    the columns. An image that is smaller than the crop is padded with zeros, unless ``smaller`` is ``refuse``. Unlike
-    in torchvision, the image must contain the crop if the crop precedes the resize.
+    The op reproduces torchvision's ``CenterCrop``: the first row of the crop is ``(H - height) / 2``, rounded, and its
+    first column is ``(W - width) / 2``, rounded. An image that is smaller than the crop is padded with zeros, unless
+    ``smaller`` is ``refuse``. In contrast to torchvision, a crop that precedes the resize must not be larger than the
+    image.
 
     Args:
         height: Height of the crop in pixels.
@@ -36,8 +37,9 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         fraction: Side of a square crop as a fraction of the image's shorter side, greater than 0 and at most 1, instead
             of ``height`` and ``width``. The side is ``int(fraction * shorter side)`` pixels, as in TensorFlow's
             ImageNet code.
-        rounding: Rounding of the crop's position if an odd number of rows or columns is removed: ``half_even``
-            (torchvision, timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's EfficientNet).
+        rounding: Rounding of the crop's first row or column if an odd number of rows or columns is removed:
+            ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's
+            EfficientNet).
         smaller: Treatment of an image that is smaller than the crop in height or width: ``pad``, the default, pads it,
             and ``refuse`` rejects it, as DALI does.
 
@@ -114,14 +116,15 @@ _UNITS = {
 class Crop(ImageOp, frozen=True, tag="crop"):
     """Crops a window that is specified by numbers, or by boxes of the request; each box yields one tensor.
 
-    The op equals torchvision's functional ``crop``, but rejects an image that does not contain the window, unless
-    ``smaller`` is ``pad``. With ``pad`` and ``"unit": "free"``, the op equals DALI's ``crop`` with
-    ``out_of_bounds_policy="pad"``: if the padding of a centered window is an odd number of rows, the top has one more
-    row than the bottom.
+    The op reproduces torchvision's functional ``crop``, but rejects an image that does not contain the window, unless
+    ``smaller`` is ``pad``. With ``pad`` and ``"unit": "free"``, the op reproduces DALI's ``crop`` with
+    ``out_of_bounds_policy="pad"``: if a centered window needs an odd number of padding rows, there is one more row at
+    the top than at the bottom.
 
-    Each number may be the name of an input, float32 [n, 1], which contains one value per image; ``name[1]`` is the
-    second number of the input's row. The values are pixels or fractions of the image at this op. If a request specifies
-    the size, the tensor has that size, unless a resize follows.
+    Each of ``top``, ``left``, ``height`` and ``width`` may be the name of an input, float32 [n, 1], which contains one
+    value per image; ``name[1]`` is the second number in a row of the input. The values refer to the image at this op,
+    in pixels or as fractions. If a request specifies ``height`` and ``width`` and no resize follows, the size of the
+    tensor varies with the request.
 
     A box is (left, top, right, bottom) in pixels of the decoded image, regardless of the ops before this one. If
     ``decode`` applies the EXIF orientation, the box refers to the oriented image. The edges of a box are rounded half

@@ -27,8 +27,8 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
     The op behaves like torchvision's ``decode_image`` with mode RGB or GRAY, but applies the EXIF orientation by
     default. A JPEG is decoded with the defaults of libjpeg-turbo, as in Pillow, OpenCV and torchvision: accurate
-    integer IDCT and "fancy" chroma upsampling. A JPEG is decoded to gray by its luma plane, and other formats are
-    converted to gray as by Pillow's ``convert("L")``. CMYK is converted to RGB as in Pillow. Color profiles are
+    integer IDCT and "fancy" chroma upsampling. For ``gray``, the luma plane of a JPEG is decoded, and images in other
+    formats are converted as Pillow's ``convert("L")`` does. CMYK is converted to RGB as in Pillow. Color profiles are
     ignored, as in Pillow, OpenCV and torchvision: the values of a Display P3 photo are treated as sRGB.
 
     If a TIFF has several pages, the first page that is not marked as a thumbnail is decoded. Samples that are neither
@@ -38,30 +38,33 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
     Args:
         color: Order of the channels.
-        apply_exif_orientation: Whether the image is rotated and mirrored by its EXIF orientation (not XMP), as Pillow
-            13 reads it. If false, the pixels remain in the stored orientation, except for TIFF and HEIC files, whose
-            decoders apply the orientation. An AVIF or HEIC stores its orientation in the container, not in EXIF.
+        apply_exif_orientation: Whether the image is rotated and mirrored as its EXIF orientation specifies, which is
+            read as in Pillow 13 (XMP is ignored). If false, the pixels remain in the stored orientation, except for
+            TIFF and HEIC files, whose decoders apply the orientation. An AVIF or HEIC stores its orientation in the
+            container, not in EXIF.
         chroma: Upsampling of the chroma of a subsampled JPEG. ``fancy`` interpolates, as nearly all training code does.
-            ``fast`` repeats values: it is a few percent faster, and pixel values differ by up to 73. ``fast`` rejects
-            JPEGs with rare sampling factors that only Pillow decodes, because Pillow interpolates.
+            ``fast`` repeats values. It is a few percent faster, and its pixel values differ from those of ``fancy`` by
+            up to 73. ``fast`` rejects JPEGs with rare sampling factors that only Pillow decodes, because Pillow
+            interpolates.
         idct: Inverse DCT of a JPEG. ``fast`` is TensorFlow's default: 64 % of the values differ from ``accurate``, by
             up to 18. With ``fast``, images are decoded on the CPU even if the pipeline runs on a GPU.
-        reduced: Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size. This happens only if the resize of every
-            tensor still shrinks the reduced image to half its height and width or less. On the CPU, libjpeg-turbo does
-            so for JPEGs with one or three components. All other images, and all images on a GPU, are decoded at full
-            size. Sizes, crop windows and ``transform`` still refer to the full image. Values of photos change by 0.1 to
-            1.0 on average, by at most 16, and by up to 27 at the edge of a crop before the resize (measured on photos
-            of 500 x 375 to 4032 x 3024, with a shorter side of 40 to 256 after the resize). This option requires a
-            resize with ``"like": "pillow"``, antialiasing, and a filter other than ``nearest`` and ``box``.
+        reduced: Whether a JPEG may be decoded at 1/2, 1/4 or 1/8 of its size. The decoder chooses a reduced size only
+            if the resize of every tensor still shrinks the reduced image to half its height and width or less. Only
+            JPEGs with one or three components are reduced, and only on the CPU. All other images are decoded at full
+            size. Sizes, crop windows and ``transform`` still refer to the full image. Pixel values of photos change by
+            0.1 to 1.0 on average and by at most 16, or by up to 27 at the edge of a crop that precedes the resize
+            (measured on photos of 500 x 375 to 4032 x 3024, with a shorter side of 40 to 256 after the resize). This
+            option requires a resize with ``"like": "pillow"``, antialiasing, and a filter other than ``nearest`` and
+            ``box``.
         alpha: Treatment of transparent images. ``drop`` keeps the colors as they are stored, like Pillow's
             ``convert("RGB")``. ``white`` composites the image on white first, like Hugging Face's ``do_convert_rgb``. A
             BMP whose alpha is 0 everywhere is treated as opaque, as in browsers.
-        window: Two values, low and high, that become the pixel values 0 and 255 in a PNG or TIFF with more than 8 bits
-            per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 / (high - low) + 0.5``, rounded down.
-            The window applies to each color channel, before the image is converted to gray or composited on white. The
-            alpha channel is always reduced to its high byte. By default, each value is reduced to its 8 most
-            significant bits. A signed 16-bit TIFF requires a window, whose values may be negative. An image with 8 bits
-            per sample does not change.
+        window: Two sample values, low and high, which become the pixel values 0 and 255. The window applies to PNG and
+            TIFF files with more than 8 bits per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 /
+            (high - low) + 0.5``, rounded down. The window applies to each color channel, before the image is converted
+            to gray or composited on white. The alpha channel is always reduced to its high byte. By default, each value
+            is reduced to its 8 most significant bits. A signed 16-bit TIFF requires a window, whose values may be
+            negative. Images with 8 bits per sample do not change.
 
     Example:
         {"op": "decode", "color": "bgr"}
@@ -106,11 +109,11 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=True):
     """Decodes frames of one clip (MP4, MOV, Matroska, WebM or AVI; H.264, H.265, VP8, VP9, AV1 or MPEG-4).
 
-    All frames share one geometry, and a random op draws its parameters once per clip. FFmpeg decodes through PyAV
-    (``pip install "av>=17"``). The pixels equal those of PyAV's ``to_ndarray("rgb24")`` and of torchcodec. The stream
-    specifies the color matrix and the color range. If it does not, BT.601 and limited range are assumed, as in these
-    two libraries. Audio and the pixel aspect ratio are ignored. Frames are counted from the first frame that can be
-    decoded.
+    All frames have the same geometry, and a random op samples its parameters once per clip. FFmpeg decodes the clip
+    through PyAV (``pip install "av>=17"``). The pixels equal those of PyAV's ``to_ndarray("rgb24")`` and of torchcodec.
+    The stream specifies the color matrix and the color range. If it does not, BT.601 and limited range are assumed, as
+    in these two libraries. Audio and the pixel aspect ratio are ignored. Frames are counted from the first frame that
+    can be decoded.
 
     Args:
         frames: Number of frames.
@@ -120,7 +123,8 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             ``{"step": n}`` selects every n-th frame. ``{"fps": f}`` selects the frames that are displayed at intervals
             of 1 / f seconds.
         start: First frame that ``step`` and ``fps`` select. ``first`` is the first frame of the clip. ``middle``
-            centers the selection in the clip. ``random``, in training only, is a random frame.
+            centers the selected frames in the clip. ``random``, which is supported in training only, selects a random
+            first frame.
         short: Treatment of a clip with too few frames. ``refuse`` rejects the clip. ``repeat`` repeats frames; ``step``
             and ``fps`` then repeat the last frame.
         color: Order of the channels, or ``gray``. The gray value is the BT.601 luma, independent of the color matrix of
@@ -210,7 +214,8 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     once. Gray images, and images that are only cropped, are not copied. Arrays do not contain an EXIF orientation, so
     the code that decodes the image must apply it.
 
-    Arrays of float32 contain integers from 0 to 255 and are converted to uint8. Any other value is rejected.
+    Arrays of float32 must contain integers from 0 to 255, and are converted to uint8. Arrays with any other value are
+    rejected.
 
     Args:
         color: Order of the channels that the following ops receive, as in ``decode``.

@@ -24,18 +24,19 @@ Pair = tuple[float, float]
 class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     """Displaces pixels by smooth random noise; the size does not change.
 
-    The op equals torchvision v2's ``ElasticTransform``, which processes tensors and PIL images in the same way. For the
-    same displacement field, the pixels equal torchvision's. For the same noise, torchvision's field differs by less
-    than 1e-6 of half the image size, because PyTorch sums in a different order; here, the result does not depend on the
-    order. Masks are transformed like the image. Boxes and points are not supported after this op, because their new
-    positions have no closed form; torchvision approximates them to whole pixels. Images are rejected if they are too
-    small for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its border.
+    The op reproduces torchvision v2's ``ElasticTransform``, which processes tensors and PIL images in the same way.
+    With the same displacement field, the pixels equal those of torchvision. A field that is computed from the same
+    noise differs from torchvision's field by less than 1e-6 of half the image size, because PyTorch adds in a different
+    order; pixprep's sums do not depend on the order. Masks are transformed like the image. Boxes and points are not
+    supported after this op, because their new positions have no closed form; torchvision approximates them to whole
+    pixels. Images are rejected if they are too small for the blur, which reads ``4 * sigma`` pixels in each direction
+    and reflects the image once at its border.
 
     Args:
-        alpha: Strength of the displacement: one number, or one each for x and y. A pixel moves by half of ``alpha``
+        alpha: Strength of the displacement: one number, or one number each for x and y. A pixel moves by ``alpha / 2``
             times the blurred noise, whose absolute value is at most 1.
-        sigma: Standard deviation of the blur in pixels: one number, or one each for x and y. 0 for both disables the
-            blur.
+        sigma: Standard deviation of the blur in pixels: one number, or one number each for x and y. 0 for both axes
+            disables the blur.
         filter: Interpolation filter without antialiasing: ``nearest`` or ``bilinear``.
         fill: Color outside the image, 0 to 255: one number, or one per channel.
         p: Probability that the op is applied, 0 to 1, as with torchvision's ``RandomApply``.

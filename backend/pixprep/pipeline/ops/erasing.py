@@ -34,8 +34,8 @@ MAX_ATTEMPTS = 10
 class Erase(SteadyOp, frozen=True, tag="erase"):
     """Fills a rectangle with one color.
 
-    The op equals torchvision v2's ``erase`` of pixel values, and DALI's ``erase`` with constant arguments. The part of
-    the rectangle outside the image is ignored.
+    The op reproduces torchvision v2's ``erase`` before normalization, and DALI's ``erase`` with constant arguments. If
+    the rectangle extends beyond the image, only the part inside the image is filled.
 
     Args:
         top, left: First row and first column of the rectangle.
@@ -65,8 +65,8 @@ class Erase(SteadyOp, frozen=True, tag="erase"):
 class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
     """Fills several random rectangles with one color, with probability ``p``.
 
-    The op equals Albumentations' ``CoarseDropout``. The number, the sizes and the positions of the rectangles (holes)
-    are uniformly distributed, and holes may overlap. Boxes and masks do not change.
+    The op reproduces Albumentations' ``CoarseDropout``. The number, the sizes and the positions of the rectangles
+    (holes) are uniformly distributed, and holes may overlap. Boxes and masks do not change.
 
     Args:
         count: Minimum and maximum number of holes.
@@ -143,9 +143,9 @@ def _side(span: tuple[float, float], length: int, uniform: float) -> int:
 class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     """Fills a random rectangle with a constant value or with noise, with probability ``p``.
 
-    The op equals torchvision v2's ``RandomErasing``: it samples up to ten rectangles and uses the first one that fits
-    into the image. Each rectangle has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, where
-    ``U`` is uniformly distributed, and both sides are rounded. Its position is also uniformly distributed. If no
+    The op reproduces torchvision v2's ``RandomErasing``: it samples up to ten rectangles and uses the first one that
+    fits into the image. Each rectangle has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``,
+    where ``U`` is uniformly distributed, and both sides are rounded. Its position is also uniformly distributed. If no
     rectangle fits, the image does not change. After ``normalize``, the op changes the values of the tensor and must be
     the last op; before ``normalize``, it changes pixel values.
 
@@ -158,10 +158,10 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         p: Probability that the op is applied, 0 to 1.
         scale: Minimum and maximum of the filled area, as a fraction of the image's area.
         ratio: Minimum and maximum of the rectangle's height divided by its width.
-        value: Fill value: a value of the tensor after ``normalize``, or a pixel value from 0 to 255 before it; one
-            number, or one per channel. After ``normalize``, it may also be noise from the standard normal distribution:
-            ``random`` samples every value independently, and ``random_color`` samples one value per channel and
-            rectangle.
+        value: Fill value: one number, or one per channel. If the op follows ``normalize``, it is a value of the tensor;
+            if the op precedes ``normalize``, it is a pixel value from 0 to 255. After ``normalize``, the fill may also
+            be noise from the standard normal distribution: ``random`` samples every value independently, and
+            ``random_color`` samples one value per channel and rectangle.
         count: Number of rectangles, or its minimum and maximum. The area is divided equally among them.
 
     Example:

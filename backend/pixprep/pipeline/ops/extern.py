@@ -16,10 +16,10 @@ from pixprep.spec import ImageSpec
 
 
 class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
-    """Calls a custom operator: a function that the file refers to by name, and does not contain.
+    """Calls a custom operator: a function that the file refers to by name but does not contain.
 
-    The code that loads the file provides the operator, or allows one that is installed: see docs/own-operators.md.
-    Without it, the file is rejected. The operator declares its ``place``, ``levels`` or ``tensor``. An operator on
+    The code that loads the file must provide the operator, or allow an installed operator: see docs/own-operators.md.
+    Otherwise, the file is rejected. The operator declares its ``place``, ``levels`` or ``tensor``. An operator on
     ``levels`` receives the cropped and resized image, uint8 (height, width, channels). It returns an array of the same
     shape, or with the height and width that it declares. If it declares a size and has no ``motion``, ``transform``,
     ``scale_factor``, ``boxes`` and ``points`` must come before it. An operator on ``tensor`` directly follows

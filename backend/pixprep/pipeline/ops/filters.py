@@ -25,9 +25,9 @@ _SIGMA_WITHOUT_SIZE = Within(MIN_SIGMA, 36.0, counts=(1, 2))
 
 
 class Sharpness(ColorOp, frozen=True, tag="sharpness"):
-    """Changes the sharpness: blends the image with a smoothed copy, or moves it away from that copy.
+    """Changes the sharpness by blending the image with a smoothed copy, or by moving it away from that copy.
 
-    The op equals torchvision v2's ``adjust_sharpness``. The pixels at the edge of the image do not change.
+    The op reproduces torchvision v2's ``adjust_sharpness``. The pixels at the edge of the image do not change.
 
     Args:
         factor: Sharpness factor, 0 or more: 0 yields the smoothed image, 1 does not change the image, and 2 sharpens
@@ -48,7 +48,7 @@ class Sharpness(ColorOp, frozen=True, tag="sharpness"):
 class RandomSharpness(RandomlyApplied, Sharpness, frozen=True, tag="random_sharpness"):
     """Sharpens or smooths some of the images.
 
-    The op equals torchvision v2's ``RandomAdjustSharpness``.
+    The op reproduces torchvision v2's ``RandomAdjustSharpness``.
 
     Args:
         p: Probability that the op is applied, 0 to 1.
@@ -121,12 +121,12 @@ def weights(taps: int, sigma: float) -> tuple[float, ...]:
 class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     """Blurs the image with a Gaussian kernel. The image is mirrored at its edges (reflect padding).
 
-    The op equals torchvision v2's ``gaussian_blur``, which has the same result for tensors and PIL images. About 10
-    values per million differ by one, because the order of the additions differs. An image is rejected if it is not
-    larger than half the kernel, which reflect padding requires.
+    The op reproduces torchvision v2's ``gaussian_blur``, which has the same result for tensors and PIL images. About 10
+    values per million differ by one, because the order of the additions differs. An image is rejected if its height or
+    width is not greater than half the kernel size, because reflect padding requires this.
 
-    With ``"like": "opencv"``, the op equals Albumentations' ``GaussianBlur``, which calls OpenCV's ``sepFilter2D``. The
-    pixels equal those of OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3 *
+    With ``"like": "opencv"``, the op reproduces Albumentations' ``GaussianBlur``, which calls OpenCV's ``sepFilter2D``.
+    The pixels equal those of OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3 *
     width % 32`` values of a row are computed without fused multiply-add, and less than one value per million differs by
     one. If the kernel is larger than the image, the image is mirrored repeatedly. A GPU engine runs this op on the
     host.
@@ -170,15 +170,15 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
 
 class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
-    """Blurs each image, or some of the images, with a Gaussian kernel of random standard deviation.
+    """Blurs images, with probability ``p``, with a Gaussian kernel of random standard deviation.
 
-    The op equals torchvision v2's and Albumentations' ``GaussianBlur``: sigma is uniformly distributed, and is the same
-    for x and y.
+    The op reproduces torchvision v2's and Albumentations' ``GaussianBlur``: sigma is uniformly distributed, and is the
+    same for x and y.
 
     Args:
         kernel_size: as in ``gaussian_blur``.
         sigma: Minimum and maximum standard deviation in pixels, or one number.
-        p: Probability that the op is applied, 0 to 1. In torchvision, ``RandomApply`` does this.
+        p: Probability that the op is applied, 0 to 1. In torchvision, ``RandomApply`` adds such a probability.
         like: as in ``gaussian_blur``.
 
     Example:

@@ -30,9 +30,9 @@ class Resizing(Protocol):
 
 
 class Resize(ImageOp, frozen=True, tag="resize"):
-    """Resizes the image with a separable filter, to a ``size`` or to a ``height``, a ``width`` or both.
+    """Resizes the image with a separable filter to a given ``size``, or to a given ``height``, ``width`` or both.
 
-    ``like`` selects the library whose values the result equals, exactly and on every device:
+    ``like`` selects the library whose pixel values the op reproduces, exactly and on every device:
 
     - ``pillow``: ``Image.resize`` of Pillow 13, which torchvision and timm call for PIL images. The result of each of
       the two passes is rounded to uint8. The vertical pass is first if the height shrinks by more than twice as many
@@ -40,36 +40,37 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``pillow12``: ``Image.resize`` of Pillow before version 13, where the horizontal pass is always first.
     - ``torchvision``: torchvision v2's ``resize`` of uint8 tensors on a CPU with AVX2, with 16-bit coefficients.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
-      torchvision's v1 transforms, and therefore every ``weights.transforms()``, do this to tensors.
+      torchvision's v1 transforms resize tensors in this way, and so does every ``weights.transforms()``.
     - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
       ``bicubic`` is OpenCV's own implementation, not that of Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2. The result is float32 and is not rounded.
     - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU. Ties are rounded as in DALI's x86-64 vector code.
 
-    ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], which contain the value per image.
-    ``name[1]`` is the second number of an input's row. ``max_size`` is then required, and limits the values that a
-    request may contain.
+    ``size``, ``height`` and ``width`` may be names of inputs, float32 [n, 1], which contain one value per image.
+    ``name[1]`` is the second number in a row of the input. If the size is an input, ``max_size`` is required, and
+    limits the values that a request may contain.
 
     Args:
         size: Length in pixels of the side that ``side`` selects. The aspect ratio is kept, except for rounding.
         side: Side to which ``size`` applies. Default: ``shorter``. ``nearer`` is the side whose scale factor is nearer
             to 1, as for DPT and Depth Anything (``keep_aspect_ratio``).
-        height, width: Height and width of the result in pixels. If only one is given, the other follows from the aspect
-            ratio. With ``"rounding": "down"`` and ``half_even``, it is computed from the scale of the given side, such
-            as ``int(image_width * (height / image_height))``. With ``up``, it is computed from the aspect ratio, as
-            ``ceil(height * (image_width / image_height))``, as in text recognizers.
+        height, width: Height and width of the result in pixels. If only one of them is given, the other is computed
+            from the aspect ratio. With ``"rounding": "down"`` and ``half_even``, it is computed from the scale of the
+            given side, such as ``int(image_width * (height / image_height))``. With ``up``, it is computed from the
+            aspect ratio, as ``ceil(height * (image_width / image_height))``, as in text recognizers.
         mode: Method that computes the size. With ``height`` and ``width``, ``stretch`` (the default) resizes to exactly
-            this size, ``fit`` to the largest size with the aspect ratio of the image that fits inside, and ``cover`` to
-            the smallest size with that aspect ratio that covers it. With ``size``, ``scale`` multiplies both sides by
-            the same factor, so that the selected side may differ from ``size`` by one pixel, as in torchvision's
-            detectors (``min_size``) and in PaddleOCR.
+            this size. ``fit`` and ``cover`` keep the aspect ratio of the image: ``fit`` resizes to the largest size
+            that fits inside ``height`` x ``width``, and ``cover`` to the smallest size that covers ``height`` x
+            ``width``. With ``size``, ``scale`` multiplies both sides by the same factor, so that the selected side may
+            differ from ``size`` by one pixel, as in torchvision's detectors (``min_size``) and in PaddleOCR.
         max_size: Maximum length of the other side in pixels. If the size is an input of the request, it is the maximum
-            length of both sides. With ``height`` or ``width``, the given side does not change. With ``size`` for the
-            shorter side, both sides shrink if the longer side would exceed the maximum, as with torchvision's
-            ``max_size``.
-        multiple: Both sides are rounded to a multiple of this number, as specified by ``rounding``, but not to 0. If
-            only ``height`` or only ``width`` is given, that side does not change. With ``"mode": "scale"``, the sides
-            are first truncated to integers, and again after they are limited to ``max_size``, as in PaddleOCR.
+            length of both sides. If only ``height`` or only ``width`` is given, the maximum does not affect the given
+            side. If ``size`` applies to the shorter side and the longer side would exceed the maximum, both sides are
+            reduced, as with torchvision's ``max_size``.
+        multiple: Divisor of both sides: each side is rounded to a multiple of this number, as specified by
+            ``rounding``, but not to 0. If only ``height`` or only ``width`` is given, that side does not change. With
+            ``"mode": "scale"``, the sides are first truncated to integers, and again after they are limited to
+            ``max_size``, as in PaddleOCR.
         enlarge, shrink: Whether ``"mode": "scale"`` enlarges small images and shrinks large images. Default: true.
         up_to: Maximum length in pixels up to which ``"rounding": "up"`` rounds up. A longer side is rounded down, as in
             PaddleOCR's recognizers for widths over 320. Requires that only ``height`` or only ``width`` is given.
@@ -78,18 +79,18 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             (OpenCV's). Each library supports only some of these filters.
         antialias: Whether the support of the filter is widened by the scale factor when the image shrinks. Default:
             false for ``opencv`` and ``tensorflow``, as in these libraries, and true for all others.
-        like: Library whose values the result equals; see above.
+        like: Library whose pixel values the op reproduces; see above.
         rounding: Rounding of a side that is computed from the other side. The result is at least 1. ``down`` truncates,
             like torchvision's ``int(size * other / side)``. ``half_even`` rounds to the nearest integer with ties to
-            even, like timm. ``half_away`` rounds ties away from zero, like DALI. ``up`` rounds up. Default:
-            ``half_away`` for ``dali`` and ``down`` for all other libraries. Not supported with ``"mode": "stretch"``.
-            ``detr``, with ``size`` and ``max_size``, computes sizes as transformers 5 does for DETR and related models,
-            and with ``multiple`` as for YOLOS. If ``max_size`` is exceeded, the shorter side is rounded half to even
-            and the longer side is truncated; an image whose shorter side already has that length does not change.
-            ``half_away32`` reproduces a DALI graph that computes the scale of both sides, and its limit by
-            ``max_size``, in float32, whereas DALI's own ``resize_shorter`` uses float64. ``detr_original`` reproduces
-            the original code of DETR and Grounding DINO, where the longer side is computed from the rounded shorter
-            side.
+            even, like timm. ``half_away`` rounds to the nearest integer with ties away from zero, like DALI. ``up``
+            rounds up. Default: ``half_away`` for ``dali`` and ``down`` for all other libraries. Not supported with
+            ``"mode": "stretch"``. ``detr``, with ``size`` and ``max_size``, computes sizes as transformers 5 does for
+            DETR and related models, and with ``multiple`` as for YOLOS. If ``max_size`` is exceeded, the shorter side
+            is rounded half to even and the longer side is truncated; an image whose shorter side already has that
+            length does not change. ``half_away32`` reproduces a DALI graph that computes the scale of both sides, and
+            its limit by ``max_size``, in float32, whereas DALI's own ``resize_shorter`` uses float64. ``detr_original``
+            reproduces the original code of DETR and Grounding DINO, where the longer side is computed from the rounded
+            shorter side.
         subpixel: Whether the resize uses the exact scale factor instead of the ratio of the rounded sizes. With
             ``dali``, the resized region is adjusted so that both axes have the same scale (``subpixel_scale``). The
             default for ``dali`` is true, except with ``max_size``, ``multiple`` or ``"mode": "scale"``. With ``"mode":
@@ -99,8 +100,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             odd, the last row or column may differ by 1 where ``bilinear`` has a tie.
         roi: Region to resize with ``dali``: top, left, bottom and right (``roi_start`` and ``roi_end``), which need not
             be integers and may be names of inputs. In contrast to a ``crop``, the filter also reads pixels outside the
-            region. If an end is less than its start, the image is mirrored. Outside the image, the pixels of its edge
-            are repeated, but with ``nearest`` the region must be inside the image.
+            region. If bottom is less than top, or right is less than left, the image is mirrored along this axis.
+            Outside the image, the pixels of its edge are repeated; with ``nearest``, the region must be inside the
+            image.
         roi_unit: Unit of ``roi``: ``pixels``, the default, or ``share``, a fraction of the image's sides
             (``roi_relative``).
 

@@ -21,17 +21,17 @@ _FLOAT32 = np.finfo(np.float32)
 class Normalize(ImageOp, frozen=True, tag="normalize"):
     """Normalizes each channel: ``(value * scale - mean) / std``.
 
-    The op equals torchvision's ``ToTensor``, which corresponds to the default ``scale`` of 1/255, and ``Normalize``. By
-    default, it computes in float64, and rounds only the result to the tensor's dtype. Training code rounds to float32
-    after each operation, which ``arithmetic`` reproduces bit for bit.
+    The op combines torchvision's ``ToTensor``, which corresponds to the default ``scale`` of 1/255, and ``Normalize``.
+    By default, the op computes in float64 and only rounds the result to the dtype of the tensor. Most training code
+    rounds to float32 after each operation; ``arithmetic`` selects a formula that reproduces such code bit for bit.
 
     Args:
         mean: Mean: one number, or one per channel in the order of the channels.
         std: Standard deviation: one number, or one per channel in the order of the channels.
-        scale: Factor by which the pixel values 0 to 255 are multiplied first. ``max`` and ``mean`` divide by the
-            maximum or the mean of the image's own pixel values, over all channels together, as in rembg's U2-Net; for a
-            black image, the divisor is 1. With ``max`` and ``mean``, only a flip or a ``tensor`` may follow, and
-            ``arithmetic`` must be ``float64`` or ``divide``.
+        scale: Factor by which the pixel values 0 to 255 are multiplied first. With ``max`` and ``mean``, the pixel
+            values are instead divided by the maximum or the mean of all pixel values of the image, over all channels
+            together, as in rembg's U2-Net. For a black image, the divisor is 1. With ``max`` and ``mean``, only a flip
+            or a ``tensor`` may follow, and ``arithmetic`` must be ``float64`` or ``divide``.
         arithmetic: Formula and precision. ``float64`` rounds only the result. All other formulas compute in float32,
             and round each constant and each operation: ``divide`` is ``(value / (1 / scale) - mean) / std``
             (torchvision's ToTensor and Normalize, timm, Keras), ``multiply`` is ``(value * scale - mean) / std``

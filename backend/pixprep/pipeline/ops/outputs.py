@@ -65,25 +65,26 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     Values are cast and not scaled: without ``normalize``, a float tensor contains 0 to 255, whereas torchvision's
     ``ToTensor`` divides by 255.
 
-    A side whose length depends on the image is -1 in the shape. A single image yields a tensor of its own size. The
-    images of a batch are padded at the bottom and on the right to the largest of them: see docs/pipeline-file.md. With
-    ``image_size`` before the tensor, the client receives the size of the image without the padding.
+    If the height or the width depends on the image, it is -1 in the shape of the output. The tensors of a Triton
+    request are padded at the bottom and on the right to the size of the largest tensor: see docs/pipeline-file.md. If
+    ``image_size`` precedes the tensor, the client also receives the size without the padding.
 
     Args:
         dtype: Dtype of the tensor. ``uint8`` does not support normalized values.
         layout: Order of the axes: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on. A clip also has a frame
-            axis, such as ``tchw`` or ``cthw``. A ``1`` is a dimension of length 1: ``1chw`` adds one in front, such as
-            for the index of a camera.
+            axis, such as ``tchw`` or ``cthw``. A ``1`` is a dimension of length 1: ``1chw`` adds such a dimension at
+            the front, for example for the index of a camera.
         max_size: Maximum height and width in pixels before padding; a larger image is rejected. If the
             size of the tensor depends on the image, this bound is required, unless an earlier op limits the size.
         min_height, min_width: Minimum height and width in pixels; smaller images are padded.
-        multiple: Padding extends the height and the width to the next multiple of this number of pixels.
+        multiple: Divisor of the height and the width: the tensor is padded to the next multiple of this number of
+            pixels.
         pad_value: Value of the padding in the tensor, after ``normalize``: one number, or one per channel; default: 0.
-        pad_level: Pixel value of the padding, 0 to 255, instead of ``pad_value``: one number, or one per channel.
-            ``normalize`` applies to it as to the image. A fourth channel is then 0.
-        channels: Number of channels. 1 keeps one of three equal channels, such as after ``grayscale``. 4 appends a
-            channel to three, which contains ``pad_value`` in every pixel (TensorRT's CHW4 and HWC4); it is never the
-            alpha channel of the file. Default: the number of channels of the image.
+        pad_level: Pixel value of the padding, 0 to 255, instead of ``pad_value``: one number, or one per channel. This
+            value is normalized like the image. If ``channels`` is 4, the padding of the fourth channel is 0.
+        channels: Number of channels. 1 keeps one of three equal channels, for example after ``grayscale``. 4 appends a
+            fourth channel that contains ``pad_value`` in every pixel, for TensorRT's formats CHW4 and HWC4; it is never
+            the alpha channel of the file. Default: the number of channels of the image.
 
     Example:
         {"op": "tensor", "dtype": "float16"}
@@ -243,7 +244,7 @@ class _SizeOp(NumbersOp, frozen=True):
 
 
 class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
-    """Defines an output: the size of the decoded image, after the EXIF orientation if that is applied.
+    """Defines an output: the size of the decoded image, with the EXIF orientation applied unless ``decode`` ignores it.
 
     RT-DETR's input ``orig_target_sizes`` has the dtype ``int64`` and the order ``wh``.
 
@@ -273,8 +274,9 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
 class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
     """Defines an output: the scale from the decoded image to the image at this op, float32 ``[scale_y, scale_x]``.
 
-    These are the first two numbers of ``transform``. PaddleDetection's models have an input of this name. Dividing
-    boxes by the scale maps them to the decoded image only if no op crops, pads or flips the image.
+    The output contains the first two numbers of ``transform``. PaddleDetection's models have an input named
+    ``scale_factor``. Dividing boxes by the scale maps them to the decoded image only if no op crops, pads or flips the
+    image.
 
     Args:
         order: Order of the numbers: ``yx`` is ``[scale_y, scale_x]``, and ``xy`` is ``[scale_x, scale_y]``.
@@ -289,14 +291,14 @@ class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
 class Transform(NumbersOp, frozen=True, tag="transform"):
     """Defines an output: the transform from the decoded image to the image at this op.
 
-    It is float32 ``[scale_y, scale_x, offset_y, offset_x]``: a coordinate at this op is ``decoded * scale + offset``,
-    in pixels. To map a box back to the decoded image, compute ``(box - offset) / scale``. A flip makes a scale
-    negative.
+    The output is float32 ``[scale_y, scale_x, offset_y, offset_x]``. In pixels, ``decoded * scale + offset`` is the
+    coordinate in the image at this op, where ``decoded`` is the coordinate in the decoded image. To map a box back to
+    the decoded image, compute ``(box - offset) / scale``. A flip makes a scale negative.
 
     Args:
-        matrix: Whether to output a homography instead, float32 [3, 3], which can also describe warps and rotations. It
-            maps (x, y, 1) of the decoded image, measured from the upper left corner, to (u, v, w); the point at this op
-            is then (u / w, v / w).
+        matrix: Whether to output a homography instead, float32 [3, 3], which can also describe warps and rotations. The
+            homography maps (x, y, 1), where (x, y) is a point of the decoded image measured from the upper left corner,
+            to (u, v, w). The corresponding point at this op is (u / w, v / w).
 
     Example:
         {"op": "transform", "matrix": true}
@@ -365,7 +367,7 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
     """Defines an output of a Loader: the sample's boxes in coordinates of the image at this op, float32 (n, 4).
 
     The boxes of a sample are xyxy in pixels of the decoded image. Every op before this one transforms them like the
-    image. Boxes outside the image are removed, together with their ``labels`` and their other fields: see
+    image. Boxes outside the image are removed, and so are their entries in ``labels`` and in other fields: see
     docs/training.md.
 
     Args:
@@ -375,13 +377,14 @@ class Boxes(AnnotationOp, frozen=True, tag="boxes"):
         clip: Whether boxes are clipped to the image.
         min_size: Minimum width and height of a box, in pixels of the image at this op, after ``clip``. Smaller boxes
             are removed.
-        min_visible: Minimum visible fraction of a box's area, 0 to 1. Boxes below it are removed.
+        min_visible: Minimum visible fraction of a box's area, 0 to 1. Boxes with a smaller visible fraction are
+            removed.
         min_area: Minimum area of a box, in square pixels of the image at this op, after ``clip``. Smaller boxes are
             removed.
         pad: Fixed number of rows per image, so that a batch has one array of boxes. Rows without a box, and their
-            labels, are -1. An image with more boxes is rejected.
-        follow: Names of further fields of a sample with one value per box, such as ``["cls"]``. The values of removed
-            boxes are also removed.
+            labels, contain -1. An image with more boxes than this number is rejected.
+        follow: Names of additional sample fields with one value per box, such as ``["cls"]``. If a box is removed, its
+            values in these fields are also removed.
 
     Example:
         {"op": "boxes", "format": "cxcywh", "normalized": true}
@@ -415,9 +418,9 @@ class Points(AnnotationOp, frozen=True, tag="points"):
     decoded image. Every op before this one transforms them like the image. If the sample also has boxes, row n belongs
     to box n and is removed with it.
 
-    In a mirrored image, a left eye becomes a right eye. ``flip_pairs`` lists the keypoints that are then exchanged,
-    together with their ``visible`` values. This happens if an odd number of flips, horizontal or vertical, was applied
-    before this op.
+    In a mirrored image, a left eye becomes a right eye. Therefore, if an odd number of horizontal or vertical flips was
+    applied before this op, the pairs of keypoints in ``flip_pairs`` are exchanged, together with their ``visible``
+    values.
 
     Args:
         flip_pairs: Pairs of keypoint indices, from 0, that are left and right counterparts. For COCO's person: ``[[1,
@@ -490,9 +493,9 @@ class Mask(AnnotationOp, frozen=True, tag="mask"):
 class Masks(AnnotationOp, frozen=True, tag="masks"):
     """Defines an output of a Loader: the sample's instance masks, transformed like the image, uint8 (n, height, width).
 
-    The field ``masks`` of a sample is an array (n, height, width), which is 0 outside the object. The masks are
-    transformed as with ``mask``, and are 0 outside the image. If the sample also has boxes, mask n belongs to box n and
-    is removed with it.
+    The field ``masks`` of a sample is an array (n, height, width), in which each mask is 0 outside its object. The
+    masks are transformed like a ``mask``, and pixels outside the image become 0. If the sample also has boxes, mask n
+    belongs to box n and is removed with it.
 
     Example:
         {"op": "masks"}

@@ -78,11 +78,10 @@ class Patches(PatchOp, frozen=True, tag="patches"):
             tensor, as the patch merger of Qwen2-VL requires. Windows, and patches within a window, are in row-major
             order.
         temporal_patch_size: Number of frames per patch. The image is repeated for each frame.
-        max_patches: Number of patches of every tensor, which is padded with zeros. Default: the number of patches of
-            the image.
+        max_patches: Number of patches to which every tensor is padded with zeros. Default: no padding.
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
             row, column) or ``hwc`` (frame, row, column, channel).
-        flat: Whether the values of a patch are one axis of the tensor. If false, the shape is ``[patches, 3 *
+        flat: Whether the values of a patch form a single axis of the tensor. If false, the shape is ``[patches, 3 *
             temporal_patch_size, patch_size, patch_size]``, as for PaddleOCR-VL.
         dtype: Dtype of the tensor. ``uint8`` does not support normalized images.
 
@@ -128,8 +127,8 @@ class Patches(PatchOp, frozen=True, tag="patches"):
 class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
     """Defines an output: the number of patches of the image along each axis, without padding.
 
-    With ``"order": "thw"``, it corresponds to the ``image_grid_thw`` of Qwen2-VL and related models, where an image has
-    one frame. With ``hw``, it corresponds to the ``spatial_shapes`` of SigLIP 2.
+    With ``"order": "thw"``, the output corresponds to ``image_grid_thw`` of Qwen2-VL and related models, where an image
+    has one frame. With ``hw``, the output corresponds to ``spatial_shapes`` of SigLIP 2.
 
     Args:
         patch_size, merge_size, max_patches: as in ``patches``.
@@ -157,11 +156,11 @@ class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
 class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
     """Defines an output: a mask that is 1 for each patch of the image, and 0 for each patch of padding.
 
-    It corresponds to the ``pixel_attention_mask`` of SigLIP 2.
+    The output corresponds to ``pixel_attention_mask`` of SigLIP 2.
 
     Args:
         patch_size, merge_size: as in ``patches``.
-        max_patches: Number of patches of every tensor, as in ``patches``. This field is required.
+        max_patches: Number of patches to which every tensor is padded, as in ``patches``. This field is required.
         dtype: Dtype of the output.
 
     Example:

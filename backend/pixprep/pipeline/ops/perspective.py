@@ -24,7 +24,7 @@ class _PerspectiveBase(WarpOp, frozen=True, kw_only=True):
 class Perspective(_PerspectiveBase, SteadyOp, frozen=True, tag="perspective"):
     """Applies the homography that moves the four corner pixels to given positions; the size does not change.
 
-    The op equals torchvision v2's ``perspective`` with ``corners`` as ``endpoints``. The coefficients are exact,
+    The op reproduces torchvision v2's ``perspective`` with ``corners`` as ``endpoints``. The coefficients are exact,
     whereas torchvision computes them by least squares. If three of the corners are on one line, the image does not
     change.
 
@@ -55,9 +55,10 @@ class Perspective(_PerspectiveBase, SteadyOp, frozen=True, tag="perspective"):
 class RandomPerspective(Drawn, _PerspectiveBase, frozen=True, tag="random_perspective"):
     """Applies a random homography to some of the images.
 
-    The op equals torchvision v2's ``RandomPerspective``: each corner pixel moves to a uniformly distributed position in
-    its own quarter of the image. As in torchvision, boxes and points are transformed with the image. If three of the
-    corners are on one line, the image does not change. This is always the case if the image has only one row or column.
+    The op reproduces torchvision v2's ``RandomPerspective``: each corner pixel moves to a uniformly distributed
+    position in its own quarter of the image. As in torchvision, boxes and points are transformed with the image. If
+    three of the corners are on one line, the image does not change. This is always the case if the image has only one
+    row or column.
 
     Args:
         distortion_scale: Maximum displacement of a corner as a fraction of half the width and height. 0 does not change

@@ -200,7 +200,7 @@ class _SingleFilterPolicy(_Policy, frozen=True, kw_only=True):
 class RandAugment(Whether, _SingleFilterPolicy, frozen=True, tag="rand_augment"):
     """Applies several random operations to each image, all with the same magnitude.
 
-    The op equals torchvision v2's ``RandAugment``. Each operation is one of Identity, ShearX, ShearY, TranslateX,
+    The op reproduces torchvision v2's ``RandAugment``. Each operation is one of Identity, ShearX, ShearY, TranslateX,
     TranslateY, Rotate, Brightness, Color, Contrast, Sharpness, Posterize, Solarize, AutoContrast and Equalize; all are
     equally likely and may repeat. For the operations from ShearX to Sharpness, the magnitude is negative with
     probability 0.5. Shears keep the first pixel fixed.
@@ -212,8 +212,8 @@ class RandAugment(Whether, _SingleFilterPolicy, frozen=True, tag="rand_augment")
         p: Probability that the op is applied, 0 to 1.
         filter: Interpolation filter of geometric operations: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``,
             ``bicubic``.
-        fill: Color outside the image, 0 to 255: one number, or one per channel. null is black; with torchvision's
-            bilinear filter, the pixels at the image's edge then differ from those with 0.
+        fill: Color outside the image, 0 to 255: one number, or one per channel. null means black; with torchvision's
+            bilinear filter, null and 0 yield different pixels at the edge of the image.
         like: Library whose rounding the op reproduces.
 
     Example:
@@ -241,11 +241,11 @@ class RandAugment(Whether, _SingleFilterPolicy, frozen=True, tag="rand_augment")
 class TrivialAugment(Whether, _SingleFilterPolicy, frozen=True, tag="trivial_augment"):
     """Applies one random operation with a random magnitude to each image.
 
-    The op equals torchvision v2's ``TrivialAugmentWide``. The operations are those of ``rand_augment``, with a wider
-    range of magnitudes.
+    The op reproduces torchvision v2's ``TrivialAugmentWide``. The operations are those of ``rand_augment``, with a
+    wider range of magnitudes.
 
     Args:
-        num_magnitude_bins: Number of magnitudes of an operation, which are equally likely.
+        num_magnitude_bins: Number of magnitude bins per operation; all bins are equally likely.
         p: Probability that the op is applied, 0 to 1.
         filter, fill, like: as in ``rand_augment``.
 
@@ -264,7 +264,7 @@ class TrivialAugment(Whether, _SingleFilterPolicy, frozen=True, tag="trivial_aug
 class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
     """Applies one of 25 sub-policies, chosen at random, to each image: two operations, each with its own probability.
 
-    The op equals torchvision v2's ``AutoAugment``, and timm's, which has different magnitudes.
+    The op reproduces torchvision v2's ``AutoAugment``, and timm's ``AutoAugment``, which uses different magnitudes.
 
     Args:
         policy: Set of sub-policies. torchvision's sets are ``imagenet``, ``cifar10`` and ``svhn``. timm's sets are
@@ -300,7 +300,7 @@ class AutoAugment(Whether, _Policy, frozen=True, tag="auto_augment"):
 class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
     """Mixes the image with several randomly augmented copies of it, with random weights.
 
-    The op equals torchvision v2's ``AugMix``, which converts a PIL image to a tensor, so values are rounded as for
+    The op reproduces torchvision v2's ``AugMix``, which converts a PIL image to a tensor, so values are rounded as for
     tensors. Each copy is the result of a chain of operations: ShearX, ShearY, TranslateX, TranslateY, Rotate,
     Posterize, Solarize, AutoContrast, Equalize, Brightness, Color, Contrast or Sharpness, which are equally likely.
     Outputs with pixel coordinates, such as boxes and ``transform``, are not supported after this op.
@@ -309,7 +309,8 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
         filter: Interpolation filter of geometric operations: ``nearest`` or ``bilinear``.
         fill: as in ``rand_augment``.
         like: Library whose rounding the op reproduces.
-        severity: Number of magnitudes to sample from, starting at the weakest of 10; all are equally likely.
+        severity: Number of magnitudes to sample from, 1 to 10: the weakest ``severity`` of ten magnitudes, which are
+            equally likely.
         mixture_width: Number of augmentation chains.
         chain_depth: Number of operations per chain. -1 samples it from 1 to 3, with equal probability.
         alpha: Parameter of the Dirichlet distributions from which the weights of the image and of the chains are
@@ -404,10 +405,10 @@ class _TimmPolicy(_Policy, frozen=True, kw_only=True):
 class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
     """Applies several random operations to each image, all with a similar magnitude.
 
-    The op equals timm's ``RandAugment``, which recipes specify as in ``rand-m9-mstd0.5-inc1``. Each operation is one of
-    AutoContrast, Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness, Sharpness,
-    ShearX, ShearY, TranslateX and TranslateY; all are equally likely and may repeat. Rotations, shears and translations
-    are negative with probability 0.5.
+    The op reproduces timm's ``RandAugment``, which recipes specify as in ``rand-m9-mstd0.5-inc1``. Each operation is
+    one of AutoContrast, Equalize, Invert, Rotate, Posterize, Solarize, SolarizeAdd, Color, Contrast, Brightness,
+    Sharpness, ShearX, ShearY, TranslateX and TranslateY; all are equally likely and may repeat. Rotations, shears and
+    translations are negative with probability 0.5.
 
     Args:
         num_ops: Number of operations per image, timm's ``n``.
@@ -416,9 +417,9 @@ class TimmRandAugment(_TimmPolicy, frozen=True, tag="timm_rand_augment"):
             from 0 to ``magnitude``.
         magnitude_max: Maximum magnitude, timm's ``mmax``; larger magnitudes are clipped to it.
         p: Probability that each operation is applied, 0 to 1.
-        increasing: Whether the effect of color operations, Posterize and Solarize increases with the magnitude, and
-            color factors are below 1 with probability 0.5, timm's ``inc``. By default, a color factor increases from
-            0.1 to 1.9 with the magnitude, and is 1 at a magnitude of 5.
+        increasing: Whether the effect of color operations, Posterize and Solarize increases with the magnitude (timm's
+            ``inc``). Color factors are then below 1 with probability 0.5. By default, a color factor increases from 0.1
+            to 1.9 with the magnitude, and is 1 at a magnitude of 5.
         weighted: Whether operations are sampled without replacement, with timm's weights (``tweights``). The magnitudes
             are those of ``increasing``.
         filter: Interpolation filter of geometric operations: ``nearest``, ``bilinear`` or ``bicubic``. ``random``

@@ -39,11 +39,11 @@ SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"):
     """Crops a random window of random size and aspect ratio, and resizes it to ``height`` x ``width``.
 
-    The op equals torchvision v2's ``RandomResizedCrop``: it samples up to ten windows and uses the first one that fits
-    into the image. Each window has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``, where
-    ``U`` is uniformly distributed, and both sides are rounded. Its position is also uniformly distributed. If no window
-    fits, the largest centered window with an allowed aspect ratio is used. An image that is too small for any window is
-    rejected; torchvision raises an error, or returns a black PIL image.
+    The op reproduces torchvision v2's ``RandomResizedCrop``: it samples up to ten windows and uses the first one that
+    fits into the image. Each window has the area ``H * W * U(scale)`` and the aspect ratio ``exp(U(log(ratio)))``,
+    where ``U`` is uniformly distributed, and both sides are rounded. Its position is also uniformly distributed. If no
+    window fits, the largest centered window with an allowed aspect ratio is used. An image that is too small for any
+    window is rejected; torchvision raises an error, or returns a black PIL image.
 
     Args:
         height: Height of the result in pixels.
@@ -110,7 +110,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
 class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     """Crops a window of fixed size at a random position.
 
-    The op equals torchvision v2's ``RandomCrop``. An image that is smaller than the window is rejected, unless
+    The op reproduces torchvision v2's ``RandomCrop``. An image that is smaller than the window is rejected, unless
     ``pad_if_needed`` is true.
 
     Args:
@@ -118,7 +118,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         width: Width of the window in pixels; default: ``height``.
         padding: Number of pixels by which the image is padded before the crop, as in torchvision: one number, [left and
             right, top and bottom] or [left, top, right, bottom].
-        pad_if_needed: Whether to pad an image that is still smaller than the window, by the same amount on both sides.
+        pad_if_needed: Whether to pad an image that is smaller than the window even after ``padding``. The same amount
+            is added on both sides.
         fill: Color of the padding, 0 to 255: one number, or one per channel.
         padding_mode: Content of the padding, as in ``pad``.
         p: Probability that the op is applied, 0 to 1.
@@ -230,8 +231,9 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
     """Crops a window of random size at a random position.
 
-    The op equals DETR's ``RandomSizeCrop``. Each side is a uniform integer from ``min_size`` to ``max_size``, or to the
-    image's side if that is shorter, and the position is uniform. An image with a side below ``min_size`` is rejected.
+    The op reproduces DETR's ``RandomSizeCrop``. The height and the width of the window are uniformly distributed
+    integers from ``min_size`` to ``max_size``, or to the height or width of the image if that is smaller. The position
+    is also uniformly distributed. An image whose height or width is less than ``min_size`` is rejected.
 
     Args:
         min_size, max_size: Minimum and maximum length of each side in pixels.
@@ -287,7 +289,7 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
 class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
     """Flips the image horizontally or vertically with probability ``p``.
 
-    The op equals torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
+    The op reproduces torchvision v2's ``RandomHorizontalFlip`` and ``RandomVerticalFlip``.
 
     Args:
         axis: Direction of the flip: ``horizontal`` swaps left and right, ``vertical`` swaps top and bottom.
@@ -319,9 +321,9 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
 class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
     """Places the image at a random position of a larger canvas with probability ``p``.
 
-    The op equals torchvision v2's ``RandomZoomOut``. Each side of the canvas is ``int(side * factor)``, with a factor
-    that is uniformly distributed in ``side_range`` and the same for both sides. Only the part of the canvas that later
-    ops keep is filled.
+    The op reproduces torchvision v2's ``RandomZoomOut``. The height and width of the canvas are those of the image
+    multiplied by a factor and truncated. The factor is uniformly distributed in ``side_range``. Only the part of the
+    canvas that later ops keep is computed.
 
     Args:
         fill: Color of the canvas, 0 to 255: one number, or one per channel.
@@ -362,14 +364,15 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
 
 
 class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
-    """Crops a random window that overlaps at least one of the sample's boxes sufficiently; samples must have boxes.
+    """Crops a random window that has a minimum IoU with at least one of the sample's boxes; samples must have boxes.
 
-    The op equals torchvision v2's ``RandomIoUCrop``, from the SSD paper. It first chooses a minimum IoU at random. It
-    then samples up to ``trials`` windows with sides ``int(side * U(min_scale, max_scale))``, and uses the first one
-    that contains the center of a box and has at least this IoU with such a box. If no window qualifies, it chooses a
-    minimum IoU again, at most 20 times in total; after that, the image does not change. torchvision instead continues
-    until it chooses a minimum IoU of 1 or more, which also keeps the whole image. Boxes whose center is outside the
-    window are removed.
+    The op reproduces torchvision v2's ``RandomIoUCrop``, from the SSD paper. It first chooses a minimum IoU at random.
+    It then samples up to ``trials`` windows with sides ``int(side * U(min_scale, max_scale))``, and uses the first
+    window that contains the center of at least one box and has at least this IoU with one of the boxes whose centers it
+    contains. If no window qualifies, it chooses a minimum IoU again, at most 20 times in total; after that, the image
+    does not change. torchvision does not limit the number of choices: it continues until a window qualifies, or until
+    it chooses a minimum IoU of 1 or more, which keeps the whole image. Boxes whose center is outside the window are
+    removed.
 
     Args:
         min_scale: Minimum height and width of the window, as a fraction of the image's height and width.

@@ -37,7 +37,7 @@ Strength = float | tuple[float, float] | None
 class RandomGray(RandomlyApplied, Grayscale, frozen=True, tag="random_gray"):
     """Converts the image to grayscale with probability ``p``.
 
-    The op equals torchvision v2's ``RandomGrayscale``.
+    The op reproduces torchvision v2's ``RandomGrayscale``.
 
     Args:
         p: Probability that the op is applied, 0 to 1.
@@ -53,7 +53,7 @@ class RandomGray(RandomlyApplied, Grayscale, frozen=True, tag="random_gray"):
 class RandomPosterize(RandomlyApplied, Posterize, frozen=True, tag="random_posterize"):
     """Keeps only the upper bits of each pixel value, with probability ``p``.
 
-    The op equals torchvision v2's ``RandomPosterize``.
+    The op reproduces torchvision v2's ``RandomPosterize``.
 
     Args:
         bits: as in ``posterize``.
@@ -69,7 +69,7 @@ class RandomPosterize(RandomlyApplied, Posterize, frozen=True, tag="random_poste
 class RandomSolarize(RandomlyApplied, Solarize, frozen=True, tag="random_solarize"):
     """Inverts all pixel values at or above a threshold, with probability ``p``.
 
-    The op equals torchvision v2's ``RandomSolarize``.
+    The op reproduces torchvision v2's ``RandomSolarize``.
 
     Args:
         threshold: as in ``solarize``.
@@ -85,7 +85,7 @@ class RandomSolarize(RandomlyApplied, Solarize, frozen=True, tag="random_solariz
 class RandomAutocontrast(RandomlyApplied, Autocontrast, frozen=True, tag="random_autocontrast"):
     """Stretches the pixel values of each channel to the full range, with probability ``p``.
 
-    The op equals torchvision v2's ``RandomAutocontrast``.
+    The op reproduces torchvision v2's ``RandomAutocontrast``.
 
     Args:
         p: Probability that the op is applied, 0 to 1.
@@ -101,7 +101,7 @@ class RandomAutocontrast(RandomlyApplied, Autocontrast, frozen=True, tag="random
 class RandomEqualize(RandomlyApplied, Equalize, frozen=True, tag="random_equalize"):
     """Equalizes the histogram of each channel, with probability ``p``.
 
-    The op equals torchvision v2's ``RandomEqualize``.
+    The op reproduces torchvision v2's ``RandomEqualize``.
 
     Args:
         p: Probability that the op is applied, 0 to 1.
@@ -116,7 +116,7 @@ class RandomEqualize(RandomlyApplied, Equalize, frozen=True, tag="random_equaliz
 class RandomInvert(RandomlyApplied, Invert, frozen=True, tag="random_invert"):
     """Inverts the colors of the image with probability ``p``.
 
-    The op equals torchvision v2's ``RandomInvert``.
+    The op reproduces torchvision v2's ``RandomInvert``.
 
     Args:
         p: Probability that the op is applied, 0 to 1.
@@ -131,14 +131,14 @@ class RandomInvert(RandomlyApplied, Invert, frozen=True, tag="random_invert"):
 class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     """Changes the brightness, contrast, saturation and hue by random factors, in random order.
 
-    The op equals torchvision v2's ``ColorJitter``. With one number ``x``, a factor is uniform in
-    ``[max(0, 1 - x), 1 + x]``, and the hue in ``[-x, x]``.
+    The op reproduces torchvision v2's ``ColorJitter``. If a field is one number ``x``, the factor is uniformly
+    distributed in ``[max(0, 1 - x), 1 + x]``, and the hue shift in ``[-x, x]``.
 
     Args:
-        brightness, contrast, saturation: Maximum deviation of the factor from 1, or the minimum and maximum factor;
-            null: no change.
+        brightness, contrast, saturation: Maximum deviation of the factor from 1, or the minimum and maximum factor.
+            With null, the property does not change.
         hue: Maximum rotation of the hue as a fraction of a full circle, at most 0.5, or the minimum and maximum
-            rotation; null: no change.
+            rotation. With null, the hue does not change.
         like: Library whose rounding the op reproduces.
         p: Probability that the op is applied, 0 to 1, as with torchvision's ``RandomApply``.
 
@@ -231,8 +231,8 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
 class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric_distort"):
     """Randomly changes the brightness, contrast, saturation, hue and channel order, each with probability ``p``.
 
-    The op equals torchvision v2's ``RandomPhotometricDistort``, from SSD. The contrast is changed after the brightness
-    or last, with equal probability. A new order of the channels is chosen at random.
+    The op reproduces torchvision v2's ``RandomPhotometricDistort``, from SSD. The contrast is changed either directly
+    after the brightness, or after the hue, with equal probability. The new order of the channels is chosen at random.
 
     Args:
         brightness: Minimum and maximum of the factor, or one number as in ``color_jitter``.
@@ -282,12 +282,12 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
 class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_saturation_value"):
     """Shifts the hue, saturation and value by random amounts, with probability ``p``.
 
-    The op equals Albumentations' ``HueSaturationValue``. Each shift is uniformly distributed.
+    The op reproduces Albumentations' ``HueSaturationValue``. Each shift is uniformly distributed.
 
     Args:
-        hue: Maximum shift in units of two degrees, in either direction, or its minimum and maximum.
-        saturation: Maximum shift in either direction, or its minimum and maximum.
-        value: Maximum shift in either direction, or its minimum and maximum.
+        hue: Maximum shift in either direction, or the minimum and maximum shift, in units of two degrees.
+        saturation: Maximum shift in either direction, or the minimum and maximum shift.
+        value: Maximum shift in either direction, or the minimum and maximum shift.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -324,10 +324,10 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
 class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightness_contrast"):
     """Multiplies pixel values by a random factor and adds a random offset, with probability ``p``.
 
-    The op equals Albumentations' ``RandomBrightnessContrast``. Factor and offset are uniformly distributed.
+    The op reproduces Albumentations' ``RandomBrightnessContrast``. Factor and offset are uniformly distributed.
 
     Args:
-        brightness: Maximum offset in either direction, as a fraction of 255, or its minimum and maximum.
+        brightness: Maximum offset in either direction, or the minimum and maximum offset, as fractions of 255.
         contrast: Maximum deviation of the factor from 1, or the minimum and maximum of the deviation.
         p: Probability that the op is applied, 0 to 1.
 

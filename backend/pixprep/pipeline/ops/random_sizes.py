@@ -56,13 +56,14 @@ class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
 class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
     """Resizes the shorter side to one of several lengths, chosen at random, and keeps the aspect ratio.
 
-    The op equals torchvision v2's ``RandomShortestSize``, from the training of its detectors. Both sides are multiplied
-    by the same scale, as with ``"mode": "scale"`` of ``resize``. Each side has at least one pixel; torchvision raises
-    an error instead.
+    The op reproduces torchvision v2's ``RandomShortestSize``, from the training of its detectors. Both sides are
+    multiplied by the same scale, as with ``"mode": "scale"`` of ``resize``. Each side has at least one pixel;
+    torchvision raises an error instead.
 
     Args:
-        min_size: Length of the shorter side in pixels: one number, or several that are equally likely.
-        max_size: Maximum length of the longer side in pixels. If it would be exceeded, the scale is reduced.
+        min_size: Length of the shorter side in pixels: one number, or a list of equally likely numbers.
+        max_size: Maximum length of the longer side in pixels. If the longer side would exceed this maximum, the scale
+            is reduced.
         p: Probability that the op is applied, 0 to 1.
         filter, antialias, like: as in ``resize``.
 
@@ -110,7 +111,7 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
 class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
     """Resizes the shorter side to a random length, and keeps the aspect ratio.
 
-    The op equals torchvision v2's ``RandomResize``, from its segmentation references. The longer side becomes
+    The op reproduces torchvision v2's ``RandomResize``, from its segmentation references. The longer side becomes
     ``int(size * longer / shorter)``, as with ``size`` of ``resize``. To produce a fixed size, add ``pad`` with
     ``"larger": "keep"`` and then ``random_crop``.
 
@@ -150,11 +151,11 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
 class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
     """Resizes the image by a random scale, as in large-scale jittering.
 
-    The op equals torchvision v2's ``ScaleJitter``: a scale of 1 yields the largest size inside ``height`` x ``width``
-    with the same aspect ratio. Both sides are computed in float32 and truncated, as in torchvision. Each side has at
-    least one pixel; torchvision raises an error instead. Without ``height``, the scale is relative to the image's own
-    size, and both sides are computed in float64, as in Albumentations' ``RandomScale``. To produce a fixed size, add
-    ``random_crop`` with ``pad_if_needed``.
+    The op reproduces torchvision v2's ``ScaleJitter``: a scale of 1 yields the largest size with the image's aspect
+    ratio that fits inside ``height`` x ``width``. Both sides are computed in float32 and truncated, as in torchvision.
+    Each side has at least one pixel; torchvision raises an error instead. Without ``height``, the scale is relative to
+    the image's own size, and both sides are computed in float64, as in Albumentations' ``RandomScale``. To produce a
+    fixed size, add ``random_crop`` with ``pad_if_needed``.
 
     Args:
         height: Maximum height in pixels at a scale of 1, torchvision's ``target_size[1]``. Default: the height of the

@@ -60,19 +60,20 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
 class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     """Randomly rotates, scales, shears and translates the image as OpenCV 4 does; the size does not change.
 
-    The op equals Albumentations 2.0's ``Affine``, ``ShiftScaleRotate`` and ``Rotate``. All parameters are uniformly
+    The op reproduces Albumentations 2.0's ``Affine``, ``ShiftScaleRotate`` and ``Rotate``. All parameters are uniformly
     distributed. Rotation, scaling and shear keep the center of the image fixed. The translation is truncated to whole
     pixels. The scales in x and in y are sampled independently.
 
     Args:
-        degrees: Maximum rotation angle in either direction, or its minimum and maximum; positive angles are
-            counter-clockwise. 0: no rotation.
+        degrees: Maximum rotation angle in either direction, or the minimum and maximum angle, in degrees. Positive
+            angles are counter-clockwise. With 0, the image is not rotated.
         translate: Minimum and maximum translation in x, then in y, as fractions of the width and of the height;
             default: no translation.
-        scale: Minimum and maximum scale in x, then in y; values over 1 enlarge. Default: no scaling.
-        shear: Maximum shear angle in x, in degrees, in either direction, or its minimum and maximum; or four numbers:
-            minimum and maximum in x, then in y. The maxima in x and in y must add up to less than 90 degrees. Default:
-            no shear.
+        scale: Minimum and maximum scale in x, then in y; values greater than 1 enlarge the content. Default: no
+            scaling.
+        shear: Shear angle in degrees: its maximum in x in either direction, its minimum and maximum in x, or four
+            numbers, the minimum and maximum in x and then in y. The maxima in x and in y must add up to less than 90
+            degrees. Default: no shear.
         keep_ratio: Whether the scale in y equals the scale in x.
         filter, padding_mode, fill: as in ``warp``.
         p: Probability that the op is applied, 0 to 1.
@@ -148,10 +149,10 @@ def _separate(first: list[float], second: list[float]) -> float:
 class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspective"):
     """Applies a random perspective that maps four points inside the image to its corners; the size does not change.
 
-    The op equals Albumentations 2.0's ``Perspective`` with ``keep_size``, with OpenCV 4's pixels. The distance of each
-    point from its corner, along each axis, is a fraction of the side: the absolute value of a normally distributed
-    number, modulo 0.32. As in Albumentations, the result is then enlarged by the image's side divided by the longer
-    distance between two adjacent points, along each axis.
+    The op reproduces Albumentations 2.0's ``Perspective`` with ``keep_size``, with OpenCV 4's pixels. Along each axis,
+    the distance of a point from its corner, as a fraction of the image's width or height, is the absolute value of a
+    normally distributed number, modulo 0.32. As in Albumentations, the result is then enlarged along each axis by the
+    image's width or height divided by the longer of the two distances between adjacent points along this axis.
 
     Args:
         scale: Minimum and maximum standard deviation of the distances.

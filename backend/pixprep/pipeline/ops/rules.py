@@ -17,18 +17,18 @@ _WITHOUT_MULTIPLE: tuple[Rule, ...] = ("contain", "longer", "longer_even", "boun
 class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     """Resizes the image to a size that a formula of an image processor in Hugging Face transformers computes.
 
-    The formulas keep the aspect ratio and differ in their rounding, so that a general resize differs by a row or a
-    column for some sizes. ``size`` is the number in each formula:
+    The formulas keep the aspect ratio and differ in how they round. Therefore, the op ``resize`` would produce one row
+    or column more or less for some sizes. Each formula uses ``size`` in a different way:
 
     - ``shrink``: the image fits into ``size``, and is never enlarged. Both sides are rounded down, and then up to
       ``multiple`` (Pixtral).
     - ``contain``: the image fits into ``size``, and both sides are rounded down (``max_height`` and ``max_width``).
-    - ``longer``, ``longer_even``: the longer side becomes ``size``. Both sides are rounded down, or to the nearest
-      integer, and are at least ``min_size`` (Aria; DeepSeek-VL and Janus).
+    - ``longer``, ``longer_even``: the longer side becomes ``size``. Both sides are rounded down with ``longer`` (Aria),
+      or to the nearest integer with ``longer_even`` (DeepSeek-VL and Janus), and are at least ``min_size``.
     - ``bounded``: the longer side is at most ``size``, and both sides are at least ``min_size`` (Idefics 2).
     - ``multiple``: both sides are rounded down to ``multiple`` (GLPN).
-    - ``shorter_up``: the shorter side becomes ``size``, and both are rounded up to ``multiple`` (TextNet).
-    - ``shorter_even``: the same, but the sides are rounded to the nearest integer first (PP-LCNet).
+    - ``shorter_up``: the shorter side becomes ``size``, and both sides are rounded up to ``multiple`` (TextNet).
+    - ``shorter_even``: like ``shorter_up``, but the sides are first rounded to the nearest integer (PP-LCNet).
     - ``shorter_down``: the shorter side becomes ``size`` and the longer one at most ``int(1333 / 800 * size)``. Both
       are rounded down to ``multiple`` (ViLT, BridgeTower).
     - ``detr``: the shorter side becomes ``size`` and the longer one at most ``max_size``, as for DETR. Both are rounded
@@ -37,19 +37,20 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
       ``max_size``, halved, and rounded to ``multiple`` (GLM-Image). The longer side may be at most four times as long
       as the shorter one.
     - ``idefics3``: the longer side becomes ``size``, at most 4096, and the other one an even number (Idefics 3).
-    - ``up``: the longer side is rounded up to ``multiple``, and then the other one (Idefics 3).
+    - ``up``: the longer side is rounded up to ``multiple``, and then the shorter side is computed and rounded up to
+      ``multiple`` (Idefics 3).
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
 
     An image is rejected if a side would become 0.
 
     Args:
         rule: Formula.
-        size: Length in pixels, as above; not for ``multiple`` and ``up``.
+        size: Length in pixels that the formula uses; not supported by ``multiple`` and ``up``.
         width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain`` and ``thumbnail``.
-        multiple: Factor of both sides.
+        multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
         max_size: Maximum length of the longer side in pixels; for ``detr`` and ``half``.
-        again: Whether the image may already be resized. Its pixels are then resampled a second time, as for Idefics 3
+        again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3
             and Donut.
         filter, antialias, like: as in ``resize``.
 

@@ -61,14 +61,14 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     image whose longer side is more than ``max_ratio`` times as long as its shorter side is rejected.
 
     Args:
-        multiple: Factor of both sides of the result: the patch size times the merge size of the model.
+        multiple: Divisor of both sides of the result: the patch size of the model times its merge size.
         min_pixels: Minimum number of pixels of the result.
         max_pixels: Maximum number of pixels of the result.
         frames: Number of identical frames for which ``min_pixels`` and ``max_pixels`` limit the total number of pixels,
             as for GLM-4.1V.
-        small: Treatment of an image with a side shorter than ``multiple``. ``keep`` treats it like any other image.
-            ``truncate`` and ``round`` first enlarge it so that both sides have at least ``multiple`` pixels, as for
-            GLM-4.1V and PaddleOCR-VL, respectively.
+        small: Treatment of an image with a side shorter than ``multiple``. ``keep`` treats such an image like any other
+            image. ``truncate`` (GLM-4.1V) and ``round`` (PaddleOCR-VL) first enlarge it so that both sides have at
+            least ``multiple`` pixels, and truncate or round the length of the longer side.
         max_ratio: Maximum ratio of the longer side to the shorter side of an image.
         filter, antialias, like: as in ``resize``.
 

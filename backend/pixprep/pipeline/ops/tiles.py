@@ -21,25 +21,25 @@ TileNumber = Annotated[int, Within(1, MAX_TILES, " tiles")]
 
 
 class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
-    """Resizes the image to a grid of square tiles, whose numbers of rows and columns suit the image best.
+    """Resizes the image to a grid of square tiles, whose numbers of rows and columns are chosen for each image.
 
-    ``tiles`` then returns each tile as an image of its own. ``choose`` selects the criterion of a family of models in
-    Hugging Face transformers:
+    The op ``tiles`` then returns each tile as a separate image. ``choose`` selects the criterion for the grid, as in a
+    family of models in Hugging Face transformers:
 
     - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
     - ``scale``: the grid that enlarges the image least, or shrinks it least if all grids shrink it (Command A Vision).
     - ``resolution``: the grid that preserves the largest number of the image's pixels, then the grid with the smallest
       padding (LLaVA-NeXT, LLaVA-OneVision).
     - ``coverage``: the grid with the fewest tiles that cover 90 % of the image's pixels (Ovis 2).
-    - ``canvas``: the grid that contains the image and enlarges it most; for a larger image, the closest aspect ratio
-      (PerceptionLM).
+    - ``canvas``: the grid in which the image fits without shrinking and is enlarged most. If the image does not fit in
+      any grid, the grid with the closest aspect ratio (PerceptionLM).
 
     Args:
-        tile_size: Side of a tile in pixels.
+        tile_size: Height and width of a tile in pixels.
         max_tiles: Maximum number of tiles.
         min_tiles: Minimum number of tiles, except for ``canvas``.
-        grids: Grids to choose from, each as the numbers of rows and columns, in place of all grids with ``min_tiles``
-            to ``max_tiles`` tiles.
+        grids: Grids to choose from, each as (rows, columns). Default: all grids with ``min_tiles`` to ``max_tiles``
+            tiles.
         choose: Criterion, see above.
         letterbox: Whether the image keeps its aspect ratio and is centred on black pixels. If false, it is stretched.
         filter, antialias, like: as in ``resize``.
@@ -114,12 +114,12 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
     row-major order. The image before this op must consist of complete tiles, as after ``resize_to_tiles``.
 
     Args:
-        tile_size: Side of a tile in pixels.
-        thumbnail: Position of a tile that shows the whole image before ``resize_to_tiles``, resized to a tile without
-            regard to its aspect ratio. Default: without a thumbnail.
-        thumbnail_of_one: Whether an image that is a single tile has a thumbnail as well, as for LLaVA-NeXT.
-        thumbnail_of: Image that the thumbnail shows: the ``photo`` before ``resize_to_tiles``, or all ``tiles``
-            together, which are resized once more, as for Idefics 3.
+        tile_size: Height and width of a tile in pixels.
+        thumbnail: Position of the thumbnail, a tile that shows the whole image before ``resize_to_tiles``, resized to
+            ``tile_size`` x ``tile_size`` without keeping the aspect ratio. By default, no thumbnail is added.
+        thumbnail_of_one: Whether a thumbnail is also added to an image that is a single tile, as for LLaVA-NeXT.
+        thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
+            after ``resize_to_tiles``, which is resized again, as for Idefics 3.
         dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
 
     Example:
@@ -156,8 +156,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
 class TileCount(_TileOp, frozen=True, tag="tile_count"):
     """Defines an output: the number of tiles of the image, including the thumbnail, as in ``tiles``.
 
-    It is the ``num_patches`` of InternVL. ``patch_grid`` with ``tile_size`` as ``patch_size`` returns the numbers of
-    rows and columns.
+    The output corresponds to ``num_patches`` of InternVL. To get the numbers of rows and columns, use ``patch_grid``
+    with ``tile_size`` as ``patch_size``.
 
     Args:
         tile_size, thumbnail, thumbnail_of_one: as in ``tiles``.

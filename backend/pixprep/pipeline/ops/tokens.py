@@ -14,11 +14,11 @@ from pixprep.spec import ImageSpec, TensorSpec
 class PatchPositions(PatchOp, frozen=True, tag="patch_positions"):
     """Defines an output: the position of each patch in the grid, ``[max_patches, 2]``, and -1 for padding.
 
-    It is the ``image_position_ids`` of Gemma 4.
+    The output corresponds to ``image_position_ids`` of Gemma 4.
 
     Args:
         patch_size, merge_size: as in ``patches``.
-        max_patches: Number of patches of every tensor, as in ``patches``; required here.
+        max_patches: Number of patches to which every tensor is padded, as in ``patches``. This field is required.
         order: Order of the numbers: ``xy`` is ``[column, row]``, and ``yx`` is ``[row, column]``.
         dtype: Dtype of the output.
 
@@ -54,7 +54,8 @@ class PatchPositions(PatchOp, frozen=True, tag="patch_positions"):
 class TokenCount(PatchOp, frozen=True, tag="token_count"):
     """Defines an output: the number of image tokens, which is the number of merge windows of the image, ``[1]``.
 
-    A prompt contains this number of placeholders for the image. Gemma 4 calls it ``num_soft_tokens_per_image``.
+    A prompt contains this number of placeholders for the image. For Gemma 4, the output corresponds to
+    ``num_soft_tokens_per_image``.
 
     Args:
         patch_size, merge_size, max_patches: as in ``patches``.

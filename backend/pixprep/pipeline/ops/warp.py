@@ -98,12 +98,12 @@ class _RotateBase(_PaddedWarp, frozen=True, kw_only=True):
 class Rotate(_RotateBase, SteadyOp, frozen=True, tag="rotate"):
     """Rotates the image counter-clockwise.
 
-    The op equals torchvision v2's ``rotate``. A rotation by a multiple of 90 degrees about the center does not
+    The op reproduces torchvision v2's ``rotate``. A rotation by a multiple of 90 degrees about the center does not
     interpolate, except if the image is not square and ``expand`` is false.
 
     Args:
-        angle: Angle in degrees, or the name of an input that contains the angle per image. ``name[1]`` is the second
-            number of an input's row.
+        angle: Angle in degrees, or the name of an input that contains one angle per image. ``name[1]`` is the second
+            number in a row of the input.
         expand: Whether to enlarge the result so that it contains the whole rotated image. If false, the size does not
             change, and the corners are cut off.
         filter: Interpolation filter: ``nearest``, ``bilinear`` or, with ``"like": "pillow"``, ``bicubic``. These
@@ -111,8 +111,7 @@ class Rotate(_RotateBase, SteadyOp, frozen=True, tag="rotate"):
         fill: Color of the area outside the image, 0 to 255: one number, or one per channel.
         like: Library whose formulas the op reproduces. ``dali`` does not support ``center``, and its expanded result
             may be one pixel larger. A GPU engine runs ``dali`` on the host.
-        center: Center of rotation (x, y), in pixels from the upper left corner. Default: the center of the
-            image.
+        center: Center of rotation (x, y), in pixels from the upper left corner. Default: the center of the image.
         padding_mode: Content of the area outside the image with ``"like": "dali"``: ``constant`` (the default) is
             ``fill``, and ``edge`` repeats the nearest pixel.
 
@@ -156,7 +155,7 @@ class Rotate(_RotateBase, SteadyOp, frozen=True, tag="rotate"):
 class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
     """Rotates each image by a random angle.
 
-    The op equals torchvision v2's ``RandomRotation``: the angle is uniformly distributed.
+    The op reproduces torchvision v2's ``RandomRotation``: the angle is uniformly distributed.
 
     Args:
         degrees: Range of the angle in degrees: [min, max], or one number x for [-x, x].
@@ -198,8 +197,8 @@ class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
 class Affine(_PaddedWarp, SteadyOp, frozen=True, tag="affine"):
     """Rotates, shears and scales the image about a point, and translates it; the size does not change.
 
-    The op equals torchvision v2's ``affine``. With ``"like": "opencv"``, OpenCV 4's ``warpAffine`` applies the same
-    affine matrix.
+    The op reproduces torchvision v2's ``affine``. With ``"like": "opencv"``, the result is that of OpenCV 4's
+    ``warpAffine`` with the same affine matrix.
 
     Args:
         angle: Angle in degrees, clockwise as in torchvision; ``rotate`` is counter-clockwise.
@@ -242,8 +241,8 @@ class Affine(_PaddedWarp, SteadyOp, frozen=True, tag="affine"):
 class RandomAffine(Whether, _PaddedWarp, frozen=True, tag="random_affine"):
     """Rotates, shears, scales and translates each image at random; the size does not change.
 
-    The op equals torchvision v2's ``RandomAffine``: all parameters are uniformly distributed, and the translation is
-    rounded to integers.
+    The op reproduces torchvision v2's ``RandomAffine``: all parameters are uniformly distributed, and the translation
+    is rounded to integers.
 
     Args:
         degrees: Range of the angle in degrees: [min, max], or one number x for [-x, x]. 0 disables the rotation.
