@@ -1,5 +1,5 @@
-"""Images of 1 to 4 pixels per side with random ops at the limits of their fields give a tensor, or an error for that
-image.
+"""Tests that images of 1 to 4 pixels per side, with random ops at the limits of their fields, give a tensor or fail
+alone.
 """
 
 import json
@@ -27,7 +27,9 @@ def one_of(*values):
 
 
 def of_limit(limit, kind):
-    """Return values of a field within its limits: minimum, maximum and between. Pairs are ascending."""
+    """Return values of a field within its limits: the minimum, the maximum, and values between them. Pairs are
+    ascending.
+    """
     if isinstance(limit, limits.Colour):
         return one_of(0, 255, (0, 255, 7))
     least, most = limit.minimum, limit.maximum
@@ -47,7 +49,7 @@ def of_limit(limit, kind):
 
 
 def of_kind(hint):
-    """Return values for a field's annotation, or None if it has no limits."""
+    """Return values that match a field's annotation, or None if the annotation has no limits."""
     kinds, annotated = get_args(hint), getattr(hint, "__metadata__", ())
     if annotated:
         return of_limit(annotated[0], kinds[0])
@@ -89,11 +91,11 @@ OTHERS = {
     "magnitude_std": one_of(0.0, "uniform", 100.0),
     "chain_depth": one_of(-1, 1, 5),
 }
-"""Minimum and maximum of fields whose annotations do not contain limits, and of ops with different limits."""
+"""Minimum and maximum of fields whose annotations have no limits, or of ops whose limits differ from the annotation."""
 
 
 def strategies(name):
-    """Return the values of each field of a random op."""
+    """Return a strategy for the values of each field of a random op."""
     hints = get_type_hints(ops.OPS[name], include_extras=True)
     found = {}
     for field in ops.OPS[name].__struct_fields__:
@@ -120,7 +122,7 @@ CHAINS = {
 
 
 class Same(Numbers):
-    """Random parameters of a sample that are all equal, including the ends of the range."""
+    """Generator whose random parameters for a sample are all equal. They include the ends of the range."""
 
     def __init__(self, value):
         super().__init__(0, 0, 0, 0, {})
@@ -133,13 +135,13 @@ class Same(Numbers):
 
 @st.composite
 def pipelines(draw, name):
-    """Return a pipeline with this op and any valid values of its fields."""
+    """Return a pipeline that contains this op with any valid values of its fields."""
     op = {"op": name} | {field: draw(values) for field, values in strategies(name).items()}
     chain = CHAINS[draw(one_of(*CHAINS))](op)
     text = json.dumps({"format": "pixprep/1", "ops": [{"op": "pixels"}, *chain, {"op": "tensor"}]})
     try:
         return pp.Pipeline.from_json(text).for_training()
-    except pp.PipelineError:  # not allowed at this position in the chain, or contradictory values
+    except pp.PipelineError:  # the op is not allowed at this position in the chain, or its values contradict each other
         reject()
 
 
@@ -175,7 +177,7 @@ def try_batch(pipeline, sides, seed, boxes, value):
     [((3, 1), (2, 3), "2 to 3"), ((1, 1), (4, 4), "4 to 4"), ((1, 4), (0.05, 0.1), "0.05 to 0.1")],
 )
 def test_an_image_without_a_valid_crop_fails_alone(size, ratio, why):
-    """torchvision raises for a tensor, and returns black for a PIL image."""
+    """torchvision raises an error for such a tensor, and returns a black PIL image."""
     crop = pp.random_resized_crop(2, scale=(1, 1), ratio=ratio)
     pipeline = pp.Pipeline([pp.pixels(), crop, pp.center_crop(2), pp.tensor()]).for_training()
     places = [pipeline.plan.placing(numbers) for numbers in pipeline.plan.draw(seed=0, epoch=0, indices=range(2))]
@@ -187,7 +189,9 @@ def test_an_image_without_a_valid_crop_fails_alone(size, ratio, why):
 
 
 def test_a_one_pixel_image_is_its_own_crop_if_half_a_pixel_rounds_up():
-    """Python rounds 1.5 to 2 and 0.5 to 0: for 1 x 1 pixels and the ratio 0.6, torchvision's fallback is the pixel."""
+    """Python rounds 1.5 to 2 and 0.5 to 0. For 1 x 1 pixels and the ratio 0.6, torchvision's fallback is therefore the
+    pixel itself.
+    """
     crop = pp.random_resized_crop(2, scale=(0.01, 0.01), ratio=(0.6, 0.6))
     red = np.full((1, 1, 3), (200, 0, 0), np.uint8)
     assert pp.apply(crop, red).tolist() == [[[200, 0, 0]] * 2] * 2

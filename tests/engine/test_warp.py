@@ -633,7 +633,7 @@ def test_an_elastic_field_without_blur_is_noise_of_24_bits():
 def test_sums_of_an_elastic_field_are_exact_in_float64(taps, sigma):
     """The terms are integers, so matrix products may add them in any order.
 
-    The extremes occur for noise of one sign.
+    Noise of a single sign causes the extreme sums.
     """
     for field in (elastic_twin.noise(99, 47, 70)[1], np.full((47, 70), -(2.0**23))):
         sums = np.pad(field, taps // 2, mode="reflect").astype(np.int64)

@@ -1,4 +1,4 @@
-"""WebP decoded directly by libwebp: the same pixels and rejections as Pillow."""
+"""Tests that WebP images, which libwebp decodes directly, have the same pixels and rejections as in Pillow."""
 
 import io
 
@@ -23,7 +23,9 @@ RANDOM = np.random.default_rng(8)
 
 
 def files(count):
-    """Yield crops of a photo with odd and even sizes, or noise. Every other one has alpha: (kind, has alpha, bytes)."""
+    """Yield (kind, whether it has alpha, bytes) for crops of a photo with odd and even sizes, and for noise. Every
+    second image has alpha.
+    """
     photo = np.asarray(Image.open(PHOTOS / "china.jpg").convert("RGB"))
     for index in range(count):
         height, width = RANDOM.integers(1, 120, 2)
@@ -40,7 +42,7 @@ def files(count):
 
 
 def pillow(encoded):
-    """Return Pillow's pixels, or None if it rejects the file."""
+    """Return Pillow's pixels, or None if Pillow rejects the file."""
     try:
         with Image.open(io.BytesIO(encoded), formats=["WEBP"]) as image:
             return np.asarray(image.convert("RGB"))
@@ -49,7 +51,7 @@ def pillow(encoded):
 
 
 def own(encoded):
-    """Return the pixels from libwebp, in memory that has contained a different image."""
+    """Return libwebp's pixels, decoded into memory that has contained a different image."""
     with Image.open(io.BytesIO(encoded)) as image:
         return webp.decoded(encoded, np.full((image.height, image.width, 4), 77, np.uint8))
 

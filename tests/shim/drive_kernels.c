@@ -35,7 +35,7 @@ static int run(const char *name, void *arguments) {
     return function(arguments);
 }
 
-// Each arithmetic with the filter taps that it supports. `fixed` supports any filter.
+// Each arithmetic is combined with filter taps that it supports. `fixed` supports any filter.
 static const struct {
     int passes, type;
 } WAYS[] = {

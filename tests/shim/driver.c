@@ -1,6 +1,6 @@
 // Mock of NVIDIA's driver for PyNvVideoCodec's own code: it uses host memory, and a Python function decodes.
-// Built as libcuda.so.1, libnvcuvid.so.1 and libnvidia-encode.so.1 in one by gpu/nvdec_driver.py. Structs follow
-// NVIDIA's Video Codec SDK, as far as they are read.
+// gpu/nvdec_driver.py builds it as one library under the names libcuda.so.1, libnvcuvid.so.1 and libnvidia-encode.so.1.
+// Structs follow NVIDIA's Video Codec SDK, as far as their fields are read.
 
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +40,11 @@ typedef struct {
     long long time;
 } Packet;
 
-// Result of the Python function for a packet: the frames to display now.
+// Result of the Python function for a packet: the frames that are displayed next.
 typedef struct {
     int width, height, count, error;
     long long times[64];
-    const unsigned char *frames[64];  // NV12, rows `width` bytes apart
+    const unsigned char *frames[64];  // in NV12, with rows of `width` bytes
 } Played;
 
 typedef struct {
@@ -97,7 +97,7 @@ int cuvidParseVideoData(void *object, Packet *packet) {
     return 0;
 }
 
-int cuvidGetDecoderCaps(unsigned *caps) {  // codec, chroma, bits, 3 reserved, supported, most width, height, blocks
+int cuvidGetDecoderCaps(unsigned *caps) {  // codec, chroma, bits, 3 reserved, supported, max width, height, blocks
     unsigned char *said = (unsigned char *)(caps + 6);
     said[0] = said[1] = 1, said[2] = 3;
     caps[7] = caps[8] = 4096, caps[9] = 65536;

@@ -1,9 +1,10 @@
-// Runs the real kernels on the CPU: -DSOURCE names launch.py's file for NVRTC. tests/gpu/cuda_shim.py builds it.
+// Runs the real kernels on the CPU. tests/gpu/cuda_shim.py builds this file with -DSOURCE=FILE, where FILE is the
+// source file that launch.py passes to NVRTC.
 //
-// The threads of a block run one after the other in one fiber, until one of them waits at a barrier: the next thread then
-// begins a fiber of its own, and all of them go on once each has come to the barrier. Blocks run one after the other too,
-// so that what is __shared__ can be static. A fiber is made by makecontext, and switched to by longjmp: swapcontext asks
-// the system for the signal mask each time, which made the run 5 times slower.
+// One fiber runs the threads of a block in sequence until a thread waits at a barrier. The next thread then starts a
+// fiber of its own. When all threads have reached the barrier, all fibers continue. Blocks also run in sequence, so
+// __shared__ memory can be static. makecontext creates the fibers, and longjmp switches between them, because
+// swapcontext requests the signal mask from the system on each switch, which made the run 5 times slower.
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
@@ -11,14 +12,14 @@
 #define __sanitizer_start_switch_fiber(...) ((void)0)
 #define __sanitizer_finish_switch_fiber(...) ((void)0)
 #endif
-#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // of math.h and stdlib.h C's alone
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS  // use only C's own math.h and stdlib.h
 #include <math.h>
 #include <setjmp.h>
 #include <stddef.h>
 #include <string.h>
 #include <ucontext.h>
 
-// The compiler is done in half of the time without C++'s own headers.
+// Replacements for functions of C++'s headers, without which compilation takes half of the time.
 template <typename T>
 static inline T max(T a, T b) { return a < b ? b : a; }
 template <typename T>
@@ -30,8 +31,8 @@ static inline T min(T a, T b) { return b < a ? b : a; }
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-extern "C" unsigned __start_shared_memory[], __stop_shared_memory[];  // the linker's
-__attribute__((section("shared_memory"))) unsigned shared_memory_is_there;  // plain.cu has none
+extern "C" unsigned __start_shared_memory[], __stop_shared_memory[];  // defined by the linker
+__attribute__((section("shared_memory"))) unsigned shared_memory_is_there;  // because plain.cu has no shared memory
 
 struct Dim { unsigned x, y, z; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
@@ -58,7 +59,7 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selecto
     return out;
 }
 
-// What fast.cu has as instructions.
+// Replacements for GPU instructions that fast.cu uses.
 static inline int dot(unsigned levels, int digits, int sum) {
     for (int i = 0; i < 4; ++i) sum += (int)(levels >> 8 * i & 255) * (signed char)(digits >> 8 * i);
     return sum;
@@ -67,7 +68,7 @@ static inline unsigned pack(int low, int high, unsigned above) {
     return min(max(low, 0), 255) | min(max(high, 0), 255) << 8 | above << 16;
 }
 
-// Each rounds by itself: the compiler is told -ffp-contract=off.
+// Each operation is rounded separately, because the compiler runs with -ffp-contract=off.
 static inline float __fadd_rn(float a, float b) { return a + b; }
 static inline float __fsub_rn(float a, float b) { return a - b; }
 static inline float __fmul_rn(float a, float b) { return a * b; }
@@ -93,7 +94,7 @@ static inline unsigned __double2uint_rn(double value) { return (unsigned)rint(va
 
 #include SOURCE
 
-struct Plan;  // surface.cu has none
+struct Plan;  // surface.cu does not define it
 
 namespace {
 
@@ -178,7 +179,7 @@ void shuffle(unsigned *numbers, unsigned count) {
     }
 }
 
-// AddressSanitizer lets nobody else write between two variables.
+// AddressSanitizer would report the writes between two variables as errors.
 __attribute__((no_sanitize("address"))) void spoil_shared_memory() {
     unsigned word = noise();
     for (volatile unsigned *each = __start_shared_memory; each < __stop_shared_memory; ++each) *each = word;
@@ -189,7 +190,7 @@ void run_block() {
     spoil_shared_memory();
     shuffle(order, BLOCK);
     for (next_thread = 0; next_thread < BLOCK; ++count) resume(fibers[count]);
-    for (bool is_running = true; is_running;) {  // from barrier to barrier
+    for (bool is_running = true; is_running;) {  // each iteration runs from one barrier to the next
         is_running = false;
         shuffle(turns, count);
         for (unsigned i = 0; i < count; ++i) {
