@@ -16,7 +16,7 @@ FACE = [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92
 SIZE = {"height": 48, "width": 100}
 
 
-def made(op, rows=None, *more, photo=PHOTO, most=64):
+def warped_tensors(op, rows=None, *more, photo=PHOTO, most=64):
     """Return the tensors of one photo for the rows of a request, or the errors. A fixed op has one row."""
     pipeline = pp.Pipeline([pp.decode(), op, *more, pp.tensor(dtype="uint8", layout="hwc")])
     inputs = None if rows is None else {next(iter(pipeline.inputs)): [rows]}
@@ -29,7 +29,7 @@ def corners(height, width, inset=0):
     return np.array([[0, 0], [right, 0], [right, bottom], [0, bottom]], np.float32)
 
 
-def theirs(matrix, height, width, photo=PHOTO, **options):
+def opencv_warp(matrix, height, width, photo=PHOTO, **options):
     warp = cv2.warpAffine if len(matrix) == 2 else cv2.warpPerspective
     return warp(photo, np.asarray(matrix, np.float64), (width, height), **options)
 
@@ -39,16 +39,16 @@ def test_per_request_values_have_the_same_limits_as_values_in_the_file():
     affine = homography[:2]
     points = (np.array(FACE, np.float32) * 0.8 + (20, 3)).tolist()
     expected = {
-        "quad": theirs(homography, 48, 100),
-        "homography": theirs(homography, 48, 100),
-        "matrix": theirs(affine, 48, 100),
-        "points": theirs(np.array([[1.25, 0, -25], [0, 1.25, -3.75]]), 48, 100),
+        "quad": opencv_warp(homography, 48, 100),
+        "homography": opencv_warp(homography, 48, 100),
+        "matrix": opencv_warp(affine, 48, 100),
+        "points": opencv_warp(np.array([[1.25, 0, -25], [0, 1.25, -3.75]]), 48, 100),
     }
     for field, value in {"quad": QUAD, "homography": homography, "matrix": affine, "points": points}.items():
         value = np.array(value).tolist()  # noqa: PLW2901
         more = {"template": FACE} if field == "points" else {}
-        (fixed,) = made(pp.warp(**{field: value}, **SIZE, **more))
-        first, second = made(pp.warp(**{field: "rows"}, **SIZE, **more), [value, value])
+        (fixed,) = warped_tensors(pp.warp(**{field: value}, **SIZE, **more))
+        first, second = warped_tensors(pp.warp(**{field: "rows"}, **SIZE, **more), [value, value])
         assert np.array_equal(fixed, first)
         assert np.array_equal(first, second)
         apart = np.abs(fixed.astype(int) - expected[field])
@@ -59,8 +59,8 @@ def test_corners_are_rounded_to_float32_as_in_opencv():
     photo = np.random.default_rng(1).integers(0, 256, (1000, 33, 3), np.uint8)
     quad = [(0.3, 1.7), (32.4, 0.4), (33.8, 998.1), (0.9, 999.8)]
     matrix = cv2.getPerspectiveTransform(np.array(quad, np.float32), corners(1000, 33))
-    (ours,) = made(pp.warp(quad=quad, height=1000, width=33), photo=photo)
-    assert np.array_equal(ours, theirs(matrix, 1000, 33, photo))
+    (ours,) = warped_tensors(pp.warp(quad=quad, height=1000, width=33), photo=photo)
+    assert np.array_equal(ours, opencv_warp(matrix, 1000, 33, photo))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_rows_of_a_photo_equal_opencv_and_an_invalid_row_fails_alone(fields):
     rows = (rng.uniform(-0.2, 1.2, (200, 4, 2)) * (160, 120)).astype(np.float32)
     flags, border = FLAGS[fields.get("filter", "bilinear")], BORDERS[fields.get("padding_mode", "constant")]
     good = 0
-    for row, ours in zip(rows, made(pp.warp(quad="quads", **SIZE, **fields), rows, most=200), strict=True):
+    for row, ours in zip(rows, warped_tensors(pp.warp(quad="quads", **SIZE, **fields), rows, most=200), strict=True):
         sides = np.roll(row, -1, 0) - row
         turns = np.cross(np.c_[sides, [0] * 4], np.c_[np.roll(sides, -1, 0), [0] * 4])[:, 2]
         if turns.min() < 0:
@@ -85,11 +85,11 @@ def test_rows_of_a_photo_equal_opencv_and_an_invalid_row_fails_alone(fields):
         good += 1
         matrix = cv2.getPerspectiveTransform(row, corners(48, 100))
         fill = (fields.get("fill", 0),) * 3
-        assert np.array_equal(ours, theirs(matrix, 48, 100, flags=flags, borderMode=border, borderValue=fill))
+        assert np.array_equal(ours, opencv_warp(matrix, 48, 100, flags=flags, borderMode=border, borderValue=fill))
     assert good > 15
 
 
-BAD = {
+INVALID_REGIONS = {
     "on a line": [[0, 0], [10, 10], [20, 20], [0, 20]],
     "one point": [[5, 5]] * 4,
     "crossed": [[0, 0], [10, 10], [10, 0], [0, 10]],
@@ -102,10 +102,10 @@ BAD = {
 
 
 def test_an_invalid_region_is_rejected_by_its_index():
-    rows = [QUAD, *BAD.values(), QUAD]
-    first, *bad, last = made(pp.warp(quad="quads", **SIZE), rows)
+    rows = [QUAD, *INVALID_REGIONS.values(), QUAD]
+    first, *bad, last = warped_tensors(pp.warp(quad="quads", **SIZE), rows)
     assert np.array_equal(first, last)
-    for place, (name, error) in enumerate(zip(BAD, bad, strict=True), 2):
+    for place, (name, error) in enumerate(zip(INVALID_REGIONS, bad, strict=True), 2):
         assert isinstance(error, pp.ImageError), name
         assert f'"quads", row {place} of {len(rows)}: ' in str(error), (name, error)
         assert error.reason in ("BAD_INPUT", "DOES_NOT_FIT")
@@ -115,9 +115,11 @@ def test_an_invalid_region_is_rejected_by_its_index():
         [[1e-320, 0, 0], [0, 1, 0]],
         [[np.inf, 0, 0], [0, 1, 0]],
     ]
-    assert all(isinstance(each, pp.ImageError) for each in made(pp.warp(matrix="m", **SIZE), zero))
-    assert all(isinstance(each, pp.ImageError) for each in made(pp.warp(homography="m", **SIZE), np.zeros((3, 3, 3))))
-    same = made(pp.warp(points="p", template=FACE, **SIZE), [[[3.0, 4.0]] * 5, FACE])
+    assert all(isinstance(each, pp.ImageError) for each in warped_tensors(pp.warp(matrix="m", **SIZE), zero))
+    assert all(
+        isinstance(each, pp.ImageError) for each in warped_tensors(pp.warp(homography="m", **SIZE), np.zeros((3, 3, 3)))
+    )
+    same = warped_tensors(pp.warp(points="p", template=FACE, **SIZE), [[[3.0, 4.0]] * 5, FACE])
     assert isinstance(same[0], pp.ImageError)
     assert same[1].shape == (48, 100, 3)
 
@@ -135,12 +137,17 @@ def test_random_numbers_produce_opencvs_tensor_or_an_error(filter_, mode):
         rows = rng.choice(extremes, (200, *shape))
         rows[100:] = np.where(rng.random((100, *shape)) < 0.2, rows[100:], rng.normal(0, 60, (100, *shape)))
         more = {"template": FACE} if kind == "points" else {}
-        results = made(pp.warp(**{kind: "rows"}, **SIZE, **more, filter=filter_, padding_mode=mode), rows, most=200)
+        results = warped_tensors(
+            pp.warp(**{kind: "rows"}, **SIZE, **more, filter=filter_, padding_mode=mode), rows, most=200
+        )
         assert {type(each) for each in results} == {np.ndarray, pp.ImageError}
         for row, ours in zip(rows, results, strict=True):
             if isinstance(ours, np.ndarray) and kind != "points":
                 quad = kind == "quad" and cv2.getPerspectiveTransform(row.astype(np.float32), corners(48, 100))
-                assert np.array_equal(ours, theirs(quad if kind == "quad" else row, 48, 100, **options)), (kind, row)
+                assert np.array_equal(ours, opencv_warp(quad if kind == "quad" else row, 48, 100, **options)), (
+                    kind,
+                    row,
+                )
 
 
 def test_derived_size_equals_paddleocrs():
@@ -148,21 +155,21 @@ def test_derived_size_equals_paddleocrs():
         width = int(max(np.linalg.norm(points[0] - points[1]), np.linalg.norm(points[2] - points[3])))
         height = int(max(np.linalg.norm(points[0] - points[3]), np.linalg.norm(points[1] - points[2])))
         matrix = cv2.getPerspectiveTransform(points, corners(height, width))
-        made = theirs(matrix, height, width, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
-        return np.rot90(made) if height / width >= 1.5 else made
+        warped_tensors = opencv_warp(matrix, height, width, flags=cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
+        return np.rot90(warped_tensors) if height / width >= 1.5 else warped_tensors
 
     rows = np.array([QUAD, np.roll(QUAD, 1, 0), [[30, 10], [60, 12], [58, 100], [28, 99]]], np.float32)
     op = pp.warp(quad="quads", max_size=200, turn=1.5, filter="bicubic", padding_mode="edge")
-    for row, ours in zip(rows, (made(op, [row])[0] for row in rows), strict=True):
+    for row, ours in zip(rows, (warped_tensors(op, [row])[0] for row in rows), strict=True):
         assert np.array_equal(ours, rotated_crop(row))
-    (refused,) = made(pp.warp(quad="quads", max_size=50), [QUAD])
+    (refused,) = warped_tensors(pp.warp(quad="quads", max_size=50), [QUAD])
     assert "exceeds the maximum side, 50" in str(refused)
 
 
 def test_corners_can_map_to_pixel_centres():
-    (ours,) = made(pp.warp(quad="quads", **SIZE, align_corners=True), [QUAD])
+    (ours,) = warped_tensors(pp.warp(quad="quads", **SIZE, align_corners=True), [QUAD])
     matrix = cv2.getPerspectiveTransform(np.array(QUAD, np.float32), corners(48, 100, inset=1))
-    assert np.array_equal(ours, theirs(matrix, 48, 100))
+    assert np.array_equal(ours, opencv_warp(matrix, 48, 100))
 
 
 def test_points_and_boxes_are_mapped_back_by_the_matrix_of_their_row():

@@ -31,7 +31,7 @@ def plan_of(*ops):
     return pp.Pipeline([pp.decode(), *ops, pp.tensor(only="training")]).for_training().plan
 
 
-def made(*ops, sample=SAMPLE, seed=0, size=SIZE):
+def run_sample(*ops, sample=SAMPLE, seed=0, size=SIZE):
     plan = plan_of(*ops)
     (numbers,) = plan.draw(seed=seed, epoch=0, indices=[0])
     place = Annotated(plan, plan.placing(numbers, sample), sample)
@@ -70,7 +70,7 @@ LEFT_HALF = pp.crop(0, 0, 60, 40)
 )
 def test_boxes_follow_the_image(ops, expected):
     ops = ops if any(isinstance(op, (pp.resize, pp.crop, pp.pad, pp.center_crop)) for op in ops) else [*ops, TWICE]
-    boxes = made(*ops)["boxes"]
+    boxes = run_sample(*ops)["boxes"]
     assert boxes.dtype == np.float32
     np.testing.assert_allclose(boxes, np.asarray(expected, np.float32), atol=1e-5)
 
@@ -89,7 +89,7 @@ def test_boxes_are_mirrored_for_a_mirror_at_any_position(axis, place):
     }[place]
     box = np.array([20.0, 11, 50, 44])
     boxes, points = box[None], [[33.0, 40.0]]
-    fields = made(*ops, pp.boxes(clip=False), pp.points(), sample={"boxes": boxes, "points": points})
+    fields = run_sample(*ops, pp.boxes(clip=False), pp.points(), sample={"boxes": boxes, "points": points})
     begin, size = ((4, -1), (70, 57)) if place == "after a margin" else ((9, 3), (60, 50))
     along = int(axis == "vertical")
 
@@ -147,7 +147,7 @@ def test_ops_that_do_not_move_pixels_can_follow_ops_on_boxes():
 
 
 def test_only_the_attributes_of_a_box_are_removed_with_it():
-    fields = made(LEFT_HALF, pp.boxes())
+    fields = run_sample(LEFT_HALF, pp.boxes())
     assert set(fields) == {"boxes", "labels", "iscrowd", "box_track"}
     assert fields["labels"].tolist() == [1, 2]
     assert fields["iscrowd"].tolist() == [False, True]
@@ -165,28 +165,28 @@ def test_a_box_is_removed_if_its_centre_is_outside_the_crop():
 
 
 def test_boxes_are_padded_with_minus_one_to_form_one_array():
-    fields = made(LEFT_HALF, pp.boxes(pad=4))
+    fields = run_sample(LEFT_HALF, pp.boxes(pad=4))
     assert fields["boxes"].shape == (4, 4)
     assert (fields["boxes"][2:] == -1).all()
     assert fields["labels"].tolist() == [1, 2, -1, -1]
     assert fields["iscrowd"].tolist() == [0, 1, -1, -1]
     plan = plan_of(LEFT_HALF, pp.boxes(pad=4))
     sample = {key: SAMPLE[key] for key in ("boxes", "labels", "iscrowd")}
-    rows = [made(LEFT_HALF, pp.boxes(pad=4), sample=sample), None]
+    rows = [run_sample(LEFT_HALF, pp.boxes(pad=4), sample=sample), None]
     together = columns(plan, rows)
     assert together["boxes"].shape == (2, 4, 4)
     assert (together["boxes"][1] == -1).all()
     assert together["labels"].tolist() == [[1, 2, -1, -1], [-1, -1, -1, -1]]
-    ragged = columns(plan_of(LEFT_HALF, pp.boxes()), [made(LEFT_HALF, pp.boxes()), None])
+    ragged = columns(plan_of(LEFT_HALF, pp.boxes()), [run_sample(LEFT_HALF, pp.boxes()), None])
     assert [None if each is None else len(each) for each in ragged["boxes"]] == [2, None]
     assert columns(plan, [None, None]) == {}
 
 
 def test_a_sample_without_boxes_has_an_empty_array():
-    fields = made(TWICE, pp.boxes(), sample={"boxes": [], "labels": []})
+    fields = run_sample(TWICE, pp.boxes(), sample={"boxes": [], "labels": []})
     assert fields["boxes"].shape == (0, 4)
     assert fields["labels"].shape == (0,)
-    assert made(TWICE, pp.boxes(pad=2), sample={"boxes": np.zeros((0, 4))})["boxes"].tolist() == [[-1] * 4] * 2
+    assert run_sample(TWICE, pp.boxes(pad=2), sample={"boxes": np.zeros((0, 4))})["boxes"].tolist() == [[-1] * 4] * 2
 
 
 def test_an_image_whose_rotation_contradicts_its_annotation_fails_alone():
@@ -209,13 +209,13 @@ def test_an_image_whose_rotation_contradicts_its_annotation_fails_alone():
 def test_points_follow_the_image_and_the_boxes():
     points = np.array([[[10, 20], [30, 40]], [[0, 0], [80, 60]], [[60, 5], [70, 6]], [[70, 50], [79, 59]]], np.float32)
     sample = {"boxes": BOXES, "points": points}
-    fields = made(pp.flip(), pp.crop(0, 40, 60, 40), pp.boxes(), pp.points(), sample=sample)
+    fields = run_sample(pp.flip(), pp.crop(0, 40, 60, 40), pp.boxes(), pp.points(), sample=sample)
     np.testing.assert_allclose(fields["points"], [[[30, 20], [10, 40]], [[40, 0], [-40, 60]]])
-    clipped = made(pp.flip(), pp.crop(0, 40, 60, 40), pp.boxes(), pp.points(clip=True), sample=sample)
+    clipped = run_sample(pp.flip(), pp.crop(0, 40, 60, 40), pp.boxes(), pp.points(clip=True), sample=sample)
     np.testing.assert_allclose(clipped["points"][1], [[40, 0], [0, 60]])
-    normalized = made(TWICE, pp.points(normalized=True), sample={"points": points[:, 0]})
+    normalized = run_sample(TWICE, pp.points(normalized=True), sample={"points": points[:, 0]})
     np.testing.assert_allclose(normalized["points"], points[:, 0] / (80, 60), atol=1e-6)
-    padded = made(TWICE, pp.points(pad=5), sample={"points": points})
+    padded = run_sample(TWICE, pp.points(pad=5), sample={"points": points})
     assert padded["points"].shape == (5, 2, 2)
     assert (padded["points"][4] == -1).all()
 
@@ -233,8 +233,8 @@ def test_points_follow_the_image_and_the_boxes():
 def test_a_mirror_swaps_left_and_right_keypoints(ops, is_mirrored, boxes):
     points = np.arange(4 * 5 * 2, dtype=np.float32).reshape(4, 5, 2)
     sample = {"boxes": BOXES, "points": points, "visible": np.arange(20).reshape(4, 5) % 3}
-    plain = made(*ops, *boxes, pp.points(), sample=sample)
-    paired = made(*ops, *boxes, pp.points(flip_pairs=[[1, 2], [4, 3]]), sample=sample)
+    plain = run_sample(*ops, *boxes, pp.points(), sample=sample)
+    paired = run_sample(*ops, *boxes, pp.points(flip_pairs=[[1, 2], [4, 3]]), sample=sample)
     order = [0, 2, 1, 4, 3] if is_mirrored else [0, 1, 2, 3, 4]
     np.testing.assert_array_equal(paired["points"], plain["points"][:, order])
     np.testing.assert_array_equal(paired["visible"], plain.get("visible", sample["visible"])[:, order])
@@ -242,7 +242,7 @@ def test_a_mirror_swaps_left_and_right_keypoints(ops, is_mirrored, boxes):
 
 def test_left_and_right_keypoints_are_not_swapped_without_keypoints():
     sample = {"boxes": np.zeros((0, 4)), "points": np.zeros((0, 3, 2)), "visible": np.zeros((0, 3), np.uint8)}
-    fields = made(pp.flip(), TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
+    fields = run_sample(pp.flip(), TWICE, pp.boxes(), pp.points(flip_pairs=[[1, 2]]), sample=sample)
     assert (fields["points"].shape, fields["visible"].shape) == ((0, 3, 2), (0, 3))
 
 

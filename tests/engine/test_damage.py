@@ -33,7 +33,7 @@ def decode(encoded, damage="strict", **changes):
     return (result, 0) if isinstance(result, pp.ImageError) else (result.pixels[:, :, :3], int(result.is_recovered))
 
 
-def cut(encoded, share):
+def first_part(encoded, share):
     """Return the first ``share`` of a JPEG's bytes, including its header."""
     start = read_jpeg_header(encoded).scan
     return encoded[: start + int((encoded.rindex(END) - start) * share)]
@@ -60,10 +60,10 @@ def odd_sampling(encoded):
     return bytes(changed)
 
 
-DAMAGED = {f"{name}, cut at {share}": cut(SMALL[name], share) for name in SMALL for share in (0.0, 0.4, 0.99)}
+DAMAGED = {f"{name}, cut at {share}": first_part(SMALL[name], share) for name in SMALL for share in (0.0, 0.4, 0.99)}
 # a progressive JPEG has headers between its scans; libjpeg-turbo stops if one of these headers is truncated
 CUT_IN_TABLES = [DAMAGED.pop(f"{name}, cut at 0.4") for name in ("progressive", "gray progressive")]
-DAMAGED |= {"odd sampling, cut": cut(odd_sampling(jpeg(scene(48, 64))), 0.2)}
+DAMAGED |= {"odd sampling, cut": first_part(odd_sampling(jpeg(scene(48, 64))), 0.2)}
 JUNK = b"\0\xff\0\1"
 JUNK_BEHIND_A_TABLE = jpeg(scene(24, 33)).replace(b"\xff\xc0", JUNK + b"\xff\xc0", 1)
 
@@ -110,8 +110,8 @@ def test_damage_of_other_formats_is_an_error_with_each_policy():
 
 
 TEXT, LARGE = b"Comment\0words", zlib.compress(bytes(2 << 20))
-TURN = b"MM\0*\0\0\0\x08" + bytes.fromhex("0001 0112 0003 00000001 0006 0000 00000000")
-UNUSED = {
+ROTATION_CHUNK = b"MM\0*\0\0\0\x08" + bytes.fromhex("0001 0112 0003 00000001 0006 0000 00000000")
+UNUSED_CHUNKS = {
     "text": chunk(b"tEXt", TEXT, is_right=False),
     "time": chunk(b"tIME", bytes(7), is_right=False),
     "gamma": chunk(b"gAMA", struct.pack(">I", 45455), is_right=False),
@@ -122,9 +122,9 @@ UNUSED = {
     "international text of 2 MB": chunk(b"iTXt", b"Comment\0\1\0\0\0" + LARGE),
     "profile of 2 MB": chunk(b"iCCP", b"profile\0\0" + LARGE),
 }
-USED = {
+USED_CHUNKS = {
     "tRNS": (struct.pack(">3H", *scene(24, 33)[0, 0].tolist()), ", which specifies its transparency"),
-    "eXIf": (TURN, ", which specifies its orientation"),
+    "eXIf": (ROTATION_CHUNK, ", which specifies its orientation"),
     "tEXt": (b"Raw profile type exif\0\nexif\n 9", ", which specifies its orientation"),
     "vRNS": (bytes(6), ""),
 }
@@ -139,18 +139,18 @@ def with_chunk(more, *, behind=False):
 
 @pytest.mark.parametrize("behind", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", UNUSED)
+@pytest.mark.parametrize("name", UNUSED_CHUNKS)
 def test_damage_in_png_chunks_that_do_not_affect_pixels_is_accepted(name, damage, behind):
-    pixels, recovered = decode(with_chunk(UNUSED[name], behind=behind), damage, alpha="white")
+    pixels, recovered = decode(with_chunk(UNUSED_CHUNKS[name], behind=behind), damage, alpha="white")
     assert_close(pixels, scene(24, 33), EQUAL)
     assert recovered == 0
-    turned = with_chunk(chunk(b"eXIf", TURN) + UNUSED[name])
+    turned = with_chunk(chunk(b"eXIf", ROTATION_CHUNK) + UNUSED_CHUNKS[name])
     assert_close(decode(turned, damage)[0], np.rot90(scene(24, 33), -1), EQUAL)
 
 
-@pytest.mark.parametrize("name", USED)
+@pytest.mark.parametrize("name", USED_CHUNKS)
 def test_damage_in_png_chunks_that_affect_pixels_is_rejected_or_ignored_like_libpng(name):
-    body, use = USED[name]
+    body, use = USED_CHUNKS[name]
     encoded = with_chunk(chunk(name.encode(), body, is_right=False))
     error = f"[CORRUPT] wrong checksum of the PNG's {name} chunk{use}"
     assert [str(decode(encoded, damage)[0]) for damage in ("strict", "structural", "pillow")] == [error] * 3
@@ -160,7 +160,7 @@ def test_damage_in_png_chunks_that_affect_pixels_is_rejected_or_ignored_like_lib
 
 
 @pytest.mark.parametrize("name", ["tRNS", "acTL", "fcTL"])
-@pytest.mark.parametrize("more", [b"", UNUSED["text"]])
+@pytest.mark.parametrize("more", [b"", UNUSED_CHUNKS["text"]])
 def test_a_png_chunk_that_is_too_short_is_rejected_by_name(name, more):
     encoded = with_chunk(more + chunk(name.encode(), b"\0"))
     for damage in DAMAGES:
@@ -175,7 +175,7 @@ def test_damage_in_critical_png_chunks_is_rejected():
 
 
 def test_a_recovered_image_has_the_requested_orientation_and_colours():
-    encoded = cut(with_exif(6), 0.7)
+    encoded = first_part(with_exif(6), 0.7)
     for changes in ({}, {"apply_exif_orientation": False}, {"is_gray": True}):
         pixels, _ = decode(encoded, "lenient", **changes)
         assert pixels.shape[:2] == ((24, 40) if changes.get("apply_exif_orientation") is False else (40, 24))
@@ -184,7 +184,7 @@ def test_a_recovered_image_has_the_requested_orientation_and_colours():
 
 @pytest.mark.parametrize("fast", [{"idct": "fast"}, {"chroma": "fast"}])
 def test_fast_decoding_options_also_recover(fast):
-    encoded = cut(jpegs()["sampling 420"], 0.6)
+    encoded = first_part(jpegs()["sampling 420"], 0.6)
     expected = simplejpeg.decode_jpeg(encoded, fastdct="idct" in fast, fastupsample="chroma" in fast, strict=False)
     assert_close(decode(encoded, "lenient", **fast)[0], expected, EQUAL)
     assert not np.array_equal(decode(encoded, "lenient")[0], expected)
@@ -233,7 +233,7 @@ GRAY, PROGRESSIVE = SMALL["gray"], SMALL["progressive"]
 ICC = b"ICC_PROFILE\0\2\2part 2 of 2, and no part 1"
 WITH_COMMENT = with_segment(COM, b"a comment", CLEAN)
 ADOBE_THEN_XMP = adobes(1, with_segment(APP1, b"http://ns.adobe.com/xap/1.0/\0<x/>", CLEAN))
-CHEAP = {
+HARMLESS_FLAWS = {
     "extraneous bytes, behind JFIF": (junk_before(DQT, CLEAN), CLEAN),
     "extraneous bytes, behind a comment": (junk_before(DQT, WITH_COMMENT), CLEAN),
     "extraneous bytes, progressive": (junk_before(DQT, PROGRESSIVE), PROGRESSIVE),
@@ -256,10 +256,10 @@ CHEAP = {
 """Flaws about which libjpeg-turbo warns. Each entry has a JPEG with the flaw and the same JPEG without it."""
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", HARMLESS_FLAWS)
 @pytest.mark.parametrize("damage", ["strict", "lenient"])
 def test_flaws_that_do_not_affect_pixels_are_not_damage(name, damage):
-    encoded, clean = CHEAP[name]
+    encoded, clean = HARMLESS_FLAWS[name]
     with pytest.raises(ValueError, match=re.escape(name.partition(",")[0])):
         simplejpeg.decode_jpeg(encoded)
     assert not is_whole(encoded)  # so that the GPU decoder passes the file to the CPU
@@ -429,7 +429,7 @@ def pillow(encoded):
 @pytest.mark.parametrize("name", [*SMALL, "cmyk", "ycck"])
 def test_the_pillow_policy_accepts_exactly_the_files_that_pillow_loads(name):
     whole = {**SMALL, "cmyk": cmyk(), "ycck": ycck()}[name]
-    cuts = [cut(whole, share) for share in (0.0, 0.4, 0.99)]
+    cuts = [first_part(whole, share) for share in (0.0, 0.4, 0.99)]
     both = {True: 0, False: 0}
     for encoded in [whole, *cuts, *(each + END for each in cuts), *(flipped(whole, seed) for seed in range(12))]:
         expected, (strict, _), (pixels, recovered) = pillow(encoded), decode(encoded), decode(encoded, "pillow")
@@ -442,10 +442,10 @@ def test_the_pillow_policy_accepts_exactly_the_files_that_pillow_loads(name):
     assert all(both.values())
 
 
-@pytest.mark.parametrize("name", CHEAP)
+@pytest.mark.parametrize("name", HARMLESS_FLAWS)
 def test_damage_after_a_harmless_flaw_is_found(name):
     """The flaw could hide the damage, because libjpeg-turbo reports only its first warning."""
-    encoded, clean = CHEAP[name]
+    encoded, clean = HARMLESS_FLAWS[name]
     scan, start = read_jpeg_header(encoded).scan, read_jpeg_header(clean).scan
     found = 0
     for seed in range(40):
@@ -538,7 +538,7 @@ def test_the_cpu_decoder_checks_more_than_the_structure():
         assert str(ours) == str(theirs) if isinstance(ours, pp.ImageError) else np.array_equal(ours, theirs)
 
 
-def lying(height, width, **options):
+def with_declared_size(height, width, **options):
     """Return a JPEG of 16 x 16 pixels whose header declares a larger size."""
     encoded = bytearray(jpeg(noise(16, 16), **options))
     frame = next(at for marker in (b"\xff\xc0", b"\xff\xc2") if (at := encoded.find(marker)) >= 0)
@@ -553,7 +553,7 @@ def test_a_header_that_declares_more_than_the_data_can_contain_is_rejected_early
     """Each Huffman code has at least one bit, so a block needs at least two bits, or one bit in the first scan of a
     progressive JPEG.
     """
-    encoded = lying(5000, 5000, **options)
+    encoded = with_declared_size(5000, 5000, **options)
     start = time.process_time()
     error, _ = decode(encoded)
     assert time.process_time() - start < 0.01
@@ -562,7 +562,7 @@ def test_a_header_that_declares_more_than_the_data_can_contain_is_rejected_early
     assert str(error).endswith(HINT)
     assert int(str(error).removeprefix(begin).removesuffix(HINT).replace(",", "")) == pytest.approx(least, rel=0.01)
     # files that satisfy the bound are passed to the decoder
-    assert isinstance(decode(lying(17, 16, **options))[0], pp.ImageError)
+    assert isinstance(decode(with_declared_size(17, 16, **options))[0], pp.ImageError)
 
 
 def test_no_intact_jpeg_is_smaller_than_the_bound_for_its_header():

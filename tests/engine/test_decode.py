@@ -206,7 +206,7 @@ ONLY_LOSSY = "only lossy JPEGs with 8 bits per sample are supported"
 # this file is valid, and is the reason why ``max_expansion`` has no default
 BLANK = save(Image.new("1", (1240, 1754), 1), "PNG")
 
-REFUSED = [
+REJECTED = [
     # limits
     (photo(), {"max_image_bytes": 1000}, "TOO_LARGE_BYTES", "196,653 bytes; the limit is 1,000"),
     (
@@ -265,7 +265,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("encoded", "limits", "reason", "words"), REFUSED, ids=[words for *_, words in REFUSED])
+@pytest.mark.parametrize(("encoded", "limits", "reason", "words"), REJECTED, ids=[words for *_, words in REJECTED])
 def test_rejections_have_the_expected_messages(encoded, limits, reason, words):
     error = decode(encoded, limits=Limits(**limits))
     assert isinstance(error, ImageError)
@@ -283,7 +283,7 @@ def test_the_header_determines_the_number_of_pixels():
     assert declared_pixels(memoryview(save(pixels, "TIFF")), "tiff") is None
 
 
-ALLOWED = [
+ACCEPTED = [
     (photo(), {"max_image_bytes": len(photo()), "max_side": 640, "max_pixels": 427 * 640}),
     (BLANK, {}),
     (scans(10), {"max_scans": 10}),
@@ -294,7 +294,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("encoded", "limits"), ALLOWED)
+@pytest.mark.parametrize(("encoded", "limits"), ACCEPTED)
 def test_an_image_at_its_limit_is_decoded(encoded, limits):
     assert_close(decode(encoded, limits=Limits(**limits)), expected_pixels(encoded, upright=False), EQUAL)
 

@@ -113,7 +113,7 @@ FORMATS = {
 }
 
 
-def pillows(exif):
+def pillow_orientation(exif):
     """Return the orientation that Pillow reads. If Pillow rejects the EXIF data, return the orientation of an image
     without EXIF data.
     """
@@ -128,7 +128,7 @@ def pillows(exif):
             return 1
 
 
-def upright(encoded):
+def oriented_pixels(encoded):
     """Return Pillow's pixels, rotated by ``exif_transpose`` unless it rejects the EXIF data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -142,12 +142,12 @@ def upright(encoded):
 
 @pytest.mark.parametrize("name", BLOCKS)
 def test_the_orientation_equals_pillows(name):
-    assert exif_orientation(BLOCKS[name]) == pillows(BLOCKS[name])
+    assert exif_orientation(BLOCKS[name]) == pillow_orientation(BLOCKS[name])
 
 
 def test_the_table_contains_every_kind_of_rotation():
     """The table detects a parser that finds no orientation, or that returns the first number that it encounters."""
-    turns = [pillows(each) for each in BLOCKS.values()]
+    turns = [pillow_orientation(each) for each in BLOCKS.values()]
     assert {1, 3, 6, 8} <= set(turns)
     assert 60 < sum(turn > 1 for turn in turns) < len(turns) - 60
 
@@ -158,7 +158,7 @@ def test_oriented_pixels_equal_pillow_in_each_format(format_name):
     turned = 0
     for exif in BLOCKS.values():
         encoded = FORMATS[format_name](image, exif)
-        expected = upright(encoded)
+        expected = oriented_pixels(encoded)
         assert_close(decode(encoded), expected, EQUAL)
         turned += expected.shape != (9, 14, 3)
     assert turned > 40
@@ -170,7 +170,7 @@ def test_an_oriented_tiff_equals_pillow(type_):
     packed = struct.pack("<HHI", ORIENTATION, 3, 1)
     assert encoded.count(packed) == 1
     encoded = encoded.replace(packed, struct.pack("<HHI", ORIENTATION, type_, 1))
-    assert_close(decode(encoded), upright(encoded), EQUAL)
+    assert_close(decode(encoded), oriented_pixels(encoded), EQUAL)
 
 
 def with_segments(encoded, *exif):
@@ -195,7 +195,7 @@ SEGMENTS = {
 @pytest.mark.parametrize("encoded", [jpeg(scene(9, 14), subsampling=0), cmyk()], ids=["RGB", "CMYK"])
 def test_several_exif_segments_of_a_jpeg_are_joined_as_in_pillow(name, encoded):
     encoded = with_segments(encoded, *SEGMENTS[name])
-    assert_close(decode(encoded), upright(encoded), EQUAL)
+    assert_close(decode(encoded), oriented_pixels(encoded), EQUAL)
 
 
 def test_the_header_and_the_pixels_of_a_jpeg_agree():
@@ -211,7 +211,7 @@ def test_other_decoders_receive_the_orientation_as_a_plain_exif_segment(encoded)
         plain = with_plain_exif(odd, orientation=header.orientation, scan=header.scan)
         assert plain.count(NAME) == 1
         assert read_jpeg_header(plain).orientation == read_jpeg_header(odd).orientation
-        assert_close(upright(plain), upright(odd), EQUAL)
+        assert_close(oriented_pixels(plain), oriented_pixels(odd), EQUAL)
         assert plain.endswith(encoded[2:])
 
 
@@ -232,7 +232,7 @@ def test_a_gpu_decodes_no_jpeg_that_its_decoder_would_rotate_differently():
             continue
         given += 1
         theirs = np.asarray(decoder.decode(nvimgcodec.CodeStream(encoded)).cpu())
-        ours = upright(encoded)
+        ours = oriented_pixels(encoded)
         assert theirs.shape == ours.shape
         assert np.abs(theirs.astype(int) - ours).max() < 3  # the two decoders round differently
     assert 15 < given < len(images)
@@ -254,6 +254,6 @@ def test_random_exif_directories_are_parsed_like_pillow():
                 value = struct.pack(order + "I", int(numbers.integers(0, 120)))
             entries.append((int(numbers.choice([ORIENTATION, 0x0110, 0x0111])), type_, count, value))
         exif = block(*entries, order=order, behind=bytes(numbers.integers(0, 9, numbers.integers(0, 80), np.uint8)))
-        found.append((exif_orientation(exif), pillows(exif), exif))
+        found.append((exif_orientation(exif), pillow_orientation(exif), exif))
     assert [exif for ours, theirs, exif in found if ours != theirs] == []
     assert sum(theirs > 1 for _, theirs, _ in found) > 150

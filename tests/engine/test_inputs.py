@@ -16,7 +16,7 @@ def crops(*after, box="boxes", decode=None, resize=None, **tensor):
     return pp.Pipeline([decode or pp.decode(), pp.crop(box=box), *tail])
 
 
-def fixed(box, resize=None, dtype="uint8"):
+def fixed_crop(box, resize=None, dtype="uint8"):
     """Return the same pipeline with a fixed crop, given by integers: left, top, right, bottom."""
     left, top, right, bottom = box
     ops = [pp.crop(top, left, bottom - top, right - left), pp.resize(**SMALL, **(resize or {}))]
@@ -37,7 +37,7 @@ def test_the_crop_of_a_box_equals_the_fixed_crop(resize):
     dtype = "float32" if resize.get("like") == "tensorflow" else "uint8"
     ours = run(crops(resize=resize, dtype=dtype), [photo()], boxes=[BOXES])
     for box, tensor in zip(BOXES, ours, strict=True):
-        (theirs,) = run(fixed(box, resize, dtype), [photo()])
+        (theirs,) = run(fixed_crop(box, resize, dtype), [photo()])
         assert np.array_equal(tensor, theirs), box
 
 
@@ -115,7 +115,7 @@ def test_boxes_of_many_photos_keep_their_order_and_each_photo_is_decoded_once():
     assert batch.errors == [None] * 10
     for encoded, those, span in zip(photos, boxes, batch.rows, strict=True):
         for box, tensor in zip(those, batch["tensor"][span], strict=True):
-            (alone,) = run(fixed(box), [encoded])
+            (alone,) = run(fixed_crop(box), [encoded])
             assert np.array_equal(tensor, alone)
 
 
@@ -178,7 +178,7 @@ def test_an_invalid_box_fails_alone_and_is_named():
     limits = pp.Limits(max_box_pixels=8 * 190 * 70)
     with pp.Engine(crops(), limits=limits) as engine:
         batch = engine.run_batch([photo(), photo("flower")], inputs={"boxes": [boxes, [good]]})
-    (alone,) = run(fixed(good), [photo()])
+    (alone,) = run(fixed_crop(good), [photo()])
     for index in range(13):
         if index in bad:
             assert str(batch.errors[index]) == bad[index][1].format(f'"boxes", row {index + 1} of 13: ', ORDER=ORDER)
@@ -226,7 +226,7 @@ def test_a_broken_photo_fails_only_its_own_boxes(broken):
     assert not batch["tensor"][2:4].any()
 
 
-WRONG = [
+INVALID_INPUTS = [
     ({}, 'inputs: "boxes" is missing: the pipeline requires "boxes" as float32 [n, 4] (left, top, right, bottom) for '
      'each image: pass inputs={"boxes": [...]}'),
     ({"box": [[]]}, 'inputs: the pipeline has no input "box"; its inputs are: boxes'),
@@ -235,7 +235,7 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("inputs", "words"), WRONG, ids=[words for _, words in WRONG])
+@pytest.mark.parametrize(("inputs", "words"), INVALID_INPUTS, ids=[words for _, words in INVALID_INPUTS])
 def test_unknown_inputs_are_rejected(inputs, words):
     with pp.Engine(crops()) as engine, pytest.raises(pp.PipelineError) as caught:
         engine.run([photo()], inputs=inputs)
@@ -357,8 +357,8 @@ def test_one_input_can_set_several_sizes_and_two_inputs_several_crops():
     assert list(pipeline.inputs) == ["face", "scene"]
     with pp.Engine(pipeline) as engine:
         batch = engine.run_batch([photo()], inputs={"face": [BOXES[1:2]], "scene": [BOXES[:1]]})
-    assert np.array_equal(batch["small"][0], run(fixed(BOXES[1]), [photo()])[0])
-    assert np.array_equal(batch["around"][0], run(fixed(BOXES[0]), [photo()])[0])
+    assert np.array_equal(batch["small"][0], run(fixed_crop(BOXES[1]), [photo()])[0])
+    assert np.array_equal(batch["around"][0], run(fixed_crop(BOXES[0]), [photo()])[0])
     assert batch["large"].shape == (1, 50, 50, 3)
 
 
@@ -399,7 +399,7 @@ def test_reduced_decoding_has_the_resolution_that_the_smallest_box_needs():
     reductions = [batch.placed[0].placements["tensor"].reduction for batch in (alone, both)]
     assert reductions[0].denominator == 8
     assert reductions[1] is None
-    assert np.array_equal(both["tensor"][1], run(fixed(small), [photo()])[0])
+    assert np.array_equal(both["tensor"][1], run(fixed_crop(small), [photo()])[0])
 
 
 @pytest.mark.parametrize("like", ["pillow", "torchvision"])
@@ -427,5 +427,5 @@ def test_each_box_can_have_its_own_angle():
     ops = [pp.decode(), pp.crop(box="boxes"), pp.resize(**SMALL), pp.rotate("degrees"), pp.tensor(dtype="uint8")]
     first, second = run(pp.Pipeline(ops), [photo()], boxes=[BOXES[:2]], degrees=[[0.0, 180.0]])
     for box, tensor, turn in ((BOXES[0], first, 0), (BOXES[1], second, 2)):
-        (whole,) = run(fixed(box), [photo()])
+        (whole,) = run(fixed_crop(box), [photo()])
         assert np.array_equal(tensor.transpose(1, 2, 0), np.rot90(whole, turn))

@@ -90,7 +90,7 @@ def flipped(*before, after=()):
     return lambda pixels, by_pillow: turn(by_pillow(turn(pixels, before), 25, 40), after), ops
 
 
-def boxed(*, enlarge, anchor):
+def letterboxed(*, enlarge, anchor):
     def expected(pixels, by_pillow):
         resized = reference.letterbox_size(*pixels.shape[:2], canvas=(64, 81), enlarge=enlarge)
         return reference.pad(by_pillow(pixels, *resized), 64, 81, fill=(114, 3, 250), anchor=anchor)
@@ -108,7 +108,7 @@ CASES = {
     "mirrored last": flipped(after=("horizontal",)),
     "upside down first and last, and mirrored": flipped("vertical", after=("vertical", "horizontal")),
     **{
-        f"letterbox, enlarge {enlarge}, {anchor}": boxed(enlarge=enlarge, anchor=anchor)
+        f"letterbox, enlarge {enlarge}, {anchor}": letterboxed(enlarge=enlarge, anchor=anchor)
         for enlarge in (True, False)
         for anchor in ("center", "top_left")
     },
@@ -332,7 +332,7 @@ def test_a_crop_outside_its_image_contains_only_the_fill(top, left):
     assert found.tolist() == [7, 8, 9]
 
 
-LAID = {
+LAYOUT_CASES = {
     "resized": [pp.resize(31, filter="bicubic"), pp.center_crop(29, 40)],
     "as it is": [pp.center_crop(75, 112), pp.flip()],
     "margins": [pp.letterbox(50, 61, fill=(9, 200, 7))],
@@ -342,12 +342,12 @@ LAID = {
 
 
 @pytest.mark.parametrize("layout", ["chw", "cwh", "whc", "wch", "hcw", "1chw", "c1hw", "w1hc1"])
-@pytest.mark.parametrize("case", LAID)
+@pytest.mark.parametrize("case", LAYOUT_CASES)
 def test_each_layout_has_the_same_values(case, layout):
     for dtype in ("float32", "float16", "uint8")[: 2 if case == "real values" else 3]:
-        expected = run(scene(75, 112), *LAID[case], dtype=dtype)
+        expected = run(scene(75, 112), *LAYOUT_CASES[case], dtype=dtype)
         axes = ["hwc".index(axis) for axis in layout if axis != "1"]
         ones = tuple(place for place, axis in enumerate(layout) if axis == "1")
-        found = run(scene(75, 112), *LAID[case], dtype=dtype, layout=layout)
+        found = run(scene(75, 112), *LAYOUT_CASES[case], dtype=dtype, layout=layout)
         np.testing.assert_array_equal(found, np.expand_dims(expected.transpose(axes), ones))
         assert found.flags.c_contiguous

@@ -26,7 +26,7 @@ def plan_of(*ops):
     return pp.Pipeline([pp.decode(), pp.center_crop(*SIZE), *ops, pp.tensor(only="training")]).for_training().plan
 
 
-def made(*ops, sample=None, index=0):
+def run_sample(*ops, sample=None, index=0):
     """Return the result of the plan for a sample, and the random parameters of this sample."""
     sample = {"mask": MASK} if sample is None else sample
     plan = plan_of(*ops)
@@ -63,7 +63,7 @@ def flipped(mask, words):
     return mask[:, ::-1] if words["flip"] else mask
 
 
-def turned(mask, words, ignore):
+def rotated(mask, words, ignore):
     """Return the mask after a counterclockwise rotation about its centre."""
     height, width = mask.shape
     angle = math.radians(words["angle"])
@@ -97,7 +97,7 @@ CASES = {
     ),
     "levels, rotation, crop": (
         [pp.color_jitter(0.4), pp.random_rotate(90), pp.center_crop(31)],
-        lambda mask, words, ignore: turned(mask, words["random_rotate#0"], ignore)[3:34, 11:42],
+        lambda mask, words, ignore: rotated(mask, words["random_rotate#0"], ignore)[3:34, 11:42],
     ),
 }
 
@@ -108,7 +108,7 @@ def test_each_label_follows_its_pixel(name, dtype, ignore):
     ops, expected = CASES[name]
     seen = 0
     for index in range(12):
-        fields, words = made(*ops, pp.mask(dtype=dtype, ignore=ignore), index=index)
+        fields, words = run_sample(*ops, pp.mask(dtype=dtype, ignore=ignore), index=index)
         assert fields["mask"].dtype == dtype
         differing = np.count_nonzero(fields["mask"] != expected(MASK.astype(np.int64), words, ignore))
         assert differing <= (2 if "rotation" in name else 0)  # Pillow rounds positions to 1/65,536 pixel
@@ -144,9 +144,9 @@ def test_labels_follow_the_resized_region(roi):
 
 
 def test_colour_ops_and_erasing_do_not_change_labels():
-    plain, _ = made(pp.random_resized_crop(24), pp.mask())
+    plain, _ = run_sample(pp.random_resized_crop(24), pp.mask())
     ops = [pp.random_resized_crop(24), pp.color_jitter(0.9), pp.random_solarize(128, p=1.0), pp.random_gaussian_blur(5)]
-    after, _ = made(*ops, pp.mask())
+    after, _ = run_sample(*ops, pp.mask())
     assert np.array_equal(plain["mask"], after["mask"])
     ops = [pp.decode(), pp.random_resized_crop(24), pp.mask(), pp.normalize(), pp.random_erasing(p=1.0)]
     plan = pp.Pipeline([*ops, pp.tensor(only="training")]).for_training().plan
@@ -163,7 +163,7 @@ def test_a_policy_moves_a_mask_like_the_image():
     moved = 0
     for index in range(40):
         op = pp.trivial_augment(filter="nearest")
-        fields, words = made(op, pp.mask(ignore=0), index=index, sample={"mask": MASK % 2})
+        fields, words = run_sample(op, pp.mask(ignore=0), index=index, sample={"mask": MASK % 2})
         (step,) = words["trivial_augment#0"]["ops"]
         if step["op"] in ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"):
             tensor = pp.apply([op], black_and_white, seed=1, epoch=0, index=index)
@@ -228,7 +228,7 @@ def gray_of_bits(values, bits):
     ],
 )
 def test_a_mask_can_have_any_of_these_formats(mask, expected):
-    fields, _ = made(pp.mask(), sample={"mask": mask})
+    fields, _ = run_sample(pp.mask(), sample={"mask": mask})
     assert fields["mask"].dtype == np.uint8
     assert np.array_equal(fields["mask"], expected)
 
@@ -239,8 +239,8 @@ def test_labels_over_255_need_int64():
         pp.ImageError,
         match=r'\[BAD_RECORD\] "mask": labels range from 0 to 59700, which does not fit into uint8: set "dtype"',
     ):
-        made(pp.mask(), sample={"mask": stored(wide)})
-    fields, _ = made(pp.mask(dtype="int64"), sample={"mask": stored(wide)})
+        run_sample(pp.mask(), sample={"mask": stored(wide)})
+    fields, _ = run_sample(pp.mask(dtype="int64"), sample={"mask": stored(wide)})
     assert np.array_equal(fields["mask"], wide)
     with pytest.raises(pp.PipelineError, match='"ignore" must be 0 to 255, not -100: write "dtype": "int64"'):
         pp.mask(ignore=-100)
@@ -252,18 +252,18 @@ def test_labels_over_255_need_int64():
 def test_masks_of_objects_follow_their_boxes():
     objects = np.stack([MASK > 50, MASK > 100, MASK > 150])
     sample = {"boxes": [[1, 1, 9, 9], [40, 1, 50, 9], [2, 2, 8, 30]], "labels": [1, 2, 3], "masks": objects}
-    fields, _ = made(pp.crop(0, 0, 37, 20), pp.boxes(), pp.masks(), sample=sample)
+    fields, _ = run_sample(pp.crop(0, 0, 37, 20), pp.boxes(), pp.masks(), sample=sample)
     assert fields["labels"].tolist() == [1, 3]
     assert fields["masks"].dtype == np.uint8
     assert np.array_equal(fields["masks"], objects[[0, 2], :, :20])
-    fields, _ = made(pp.crop(0, 0, 37, 20), pp.boxes(pad=3), pp.masks(), sample=sample)
+    fields, _ = run_sample(pp.crop(0, 0, 37, 20), pp.boxes(pad=3), pp.masks(), sample=sample)
     assert np.array_equal(fields["masks"], [*objects[[0, 2], :, :20], np.zeros((37, 20))])
-    fields, _ = made(pp.pad(40, 60), pp.masks(), sample=sample)
+    fields, _ = run_sample(pp.pad(40, 60), pp.masks(), sample=sample)
     assert np.array_equal(fields["masks"], np.pad(objects, ((0, 0), (1, 2), (3, 4))))
-    fields, _ = made(pp.rotate(180), pp.masks(), sample={"masks": objects[:0]})
+    fields, _ = run_sample(pp.rotate(180), pp.masks(), sample={"masks": objects[:0]})
     assert fields["masks"].shape == (0, *SIZE)
     with pytest.raises(pp.ImageError, match='"masks" has 2 rows, but "boxes" has 3 rows'):
-        made(pp.boxes(), pp.masks(), sample=sample | {"masks": objects[:2]})
+        run_sample(pp.boxes(), pp.masks(), sample=sample | {"masks": objects[:2]})
 
 
 # ------------------------------------------------------------------------------------------------------ the batch
@@ -376,4 +376,4 @@ def test_an_image_without_a_result_has_only_the_ignored_label():
 
 def test_a_jpeg_is_rejected_as_a_mask():
     with pytest.raises(pp.ImageError, match=r'^\[BAD_RECORD\] "mask": Pillow cannot read it as a PNG'):
-        made(pp.mask(), sample={"mask": jpeg(scene(*SIZE))})
+        run_sample(pp.mask(), sample={"mask": jpeg(scene(*SIZE))})

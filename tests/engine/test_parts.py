@@ -66,7 +66,7 @@ has 4:4:0 subsampling and three scans with restart markers.
 RESIZES = [(like, *method) for like in PROFILES for method in PROFILES[like].methods]
 
 
-def drawn(rng, kind):
+def random_jpeg(rng, kind):
     """Return a random JPEG of the given kind."""
     height, width = rng.integers(1, (160, 220))
     pixels = scene(int(height), int(width), int(rng.integers(9)))
@@ -109,7 +109,7 @@ def compare(rng, encoded, way, count):
 def test_a_random_region_equals_that_of_the_complete_image(kind):
     rng = np.random.default_rng(KINDS.index(kind))
     for index in range(40):
-        compare(rng, drawn(rng, kind), WAYS[index % 4], 12)
+        compare(rng, random_jpeg(rng, kind), WAYS[index % 4], 12)
 
 
 @pytest.mark.parametrize("encoded", [PROGRESSIVE_411, SCANS_440, photo()], ids=["411", "440", "photo"])
@@ -147,7 +147,7 @@ def test_fast_chroma_decodes_complete_images_only(kind):
     """Fast chroma upsampling processes rows in pairs, which fails if rows are skipped: libjpeg-turbo may hang."""
     rng, way = np.random.default_rng(KINDS.index(kind)), Options(is_gray=False, is_fast_chroma=True)
     for _ in range(10):
-        encoded = drawn(rng, kind)
+        encoded = random_jpeg(rng, kind)
         height, width = read_jpeg_header(encoded).size(is_upright=False)
         buffer, whole = np.zeros((2, height, width, 4), np.uint8)
         assert not decode_part(encoded, buffer, (0, 0, height, width - 1), way)
@@ -191,7 +191,7 @@ def test_damage_is_found_wherever_the_region_is(kind):
     rng = np.random.default_rng(KINDS.index(kind))
     warned = odd = 0
     for _ in range(15):
-        intact = drawn(rng, kind)
+        intact = random_jpeg(rng, kind)
         shape = (*read_jpeg_header(intact).size(is_upright=False), 4)
         for turn in range(8):
             encoded, part = damaged(rng, intact), part_of(rng, *shape[:2]) if turn % 2 else (0, 0, *shape[:2])
@@ -330,10 +330,10 @@ def test_a_library_that_returns_wrong_pixels_is_rejected():
 
 
 def test_without_such_a_library_jpegs_are_decoded_completely(monkeypatch):
-    whole = seen(photo(), is_whole=True)
-    assert not np.array_equal(seen(photo()), whole)
+    whole = pixels_or_error(photo(), is_whole=True)
+    assert not np.array_equal(pixels_or_error(photo()), whole)
     monkeypatch.setattr(turbo, "_pillow_functions", lambda: None)
-    assert np.array_equal(seen(photo()), whole)
+    assert np.array_equal(pixels_or_error(photo()), whole)
 
 
 def test_the_image_size_is_checked_again_by_the_decoder():
@@ -354,7 +354,7 @@ def _parts_of_small_images(monkeypatch):
 PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
 
 
-def seen(encoded, *, is_whole=False, damage="strict"):
+def pixels_or_error(encoded, *, is_whole=False, damage="strict"):
     """Return the pixels of an image, or its error. Pixels that the decoder does not write have the value 77."""
     decoder = CpuDecoder(PIPELINE.plan, Limits(), damage=damage)
     decoder._buffers.append(np.full(1 << 21, 77, np.uint8))
@@ -365,7 +365,7 @@ def seen(encoded, *, is_whole=False, damage="strict"):
 
 def test_only_the_region_is_written():
     encoded = jpeg(scene(100, 120), subsampling=0)
-    part, whole = seen(encoded), seen(encoded, is_whole=True)
+    part, whole = pixels_or_error(encoded), pixels_or_error(encoded, is_whole=True)
     assert PIPELINE.plan.part(PIPELINE.plan.place(100, 120)) == (9, 19, 41, 61)
     assert np.array_equal(part[9:41, 19:61], whole[9:41, 19:61])
     assert (part[:9] == 77).all()
@@ -377,7 +377,7 @@ def test_only_the_region_is_written():
 def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, side, is_part):
     """In an image of 258 x 258, 65,220 pixels are outside the region; in one of 259 x 259, there are 65,737."""
     monkeypatch.undo()
-    assert (seen(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
+    assert (pixels_or_error(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
 
 
 @pytest.mark.parametrize("damage", ["strict", "lenient", "pillow"])
@@ -386,13 +386,13 @@ def test_damaged_images_have_the_same_result_as_with_simplejpeg(monkeypatch, dam
     def simply(encoded):
         with monkeypatch.context() as patch:
             patch.setattr(images, "MIN_SAVED_PIXELS", 1 << 60)
-            return seen(encoded, damage=damage)
+            return pixels_or_error(encoded, damage=damage)
 
     rng = np.random.default_rng(3)
     top, left, bottom, right = 10, 20, 40, 60
     errors = 0
     for encoded in [damaged(rng, jpeg(scene(50, 80), progressive=turn % 2)) for turn in range(40)]:
-        part, whole = seen(encoded, is_whole=not is_part, damage=damage), simply(encoded)
+        part, whole = pixels_or_error(encoded, is_whole=not is_part, damage=damage), simply(encoded)
         if isinstance(whole, ImageError):
             assert (part.reason, part.detail) == (whole.reason, whole.detail)
             errors += 1
@@ -521,7 +521,7 @@ def test_cached_pixels_are_complete():
     with pp.Engine(PIPELINE, threads=1) as engine:
         engine.run_batch(PHOTOS[:2], keep=lambda place, image: kept.setdefault(place, image.pixels.copy()))
     for place, encoded in enumerate(PHOTOS[:2]):
-        assert np.array_equal(kept[place][:, :, :3], seen(encoded, is_whole=True))
+        assert np.array_equal(kept[place][:, :, :3], pixels_or_error(encoded, is_whole=True))
 
 
 def test_a_random_crop_equals_that_of_the_complete_image(tmp_path):

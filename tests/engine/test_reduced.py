@@ -16,7 +16,7 @@ from support import decoding
 from support.compare import EQUAL, ONE_LEVEL_MOSTLY_EQUAL, Tolerance, assert_close
 from support.images import cmyk, jpeg, photo, png, scene
 
-STATED = Tolerance(16, 0, "what the docs of decode say of photos")
+DOCUMENTED_DIFFERENCE = Tolerance(16, 0, "what the docs of decode say of photos")
 STATED_AT_A_CROP = Tolerance(27, 0, "the same, at the edge of a crop before the resize")
 STATED_MEAN = 1.0
 ALIGNED = Tolerance(1, 0, "a slope is the same at every fraction, but for rounding")
@@ -91,7 +91,7 @@ def slope(height, width):
     return np.rint(np.stack([right, down, (right + down) / 2], axis=2)).astype(np.uint8)
 
 
-def turned(pixels, orientation, **options):
+def with_orientation(pixels, orientation, **options):
     """Return a JPEG that stores these pixels and an EXIF orientation."""
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -196,8 +196,10 @@ def test_a_photo_costs_no_more_than_documented(name, geometry):
         assert reduction(decoded(photo(name), *ops)) is not None
         full, *where = run(photo(name), *ops, reduced=False)
         reduced, *same = run(photo(name), *ops)
-        assert_close(reduced[1:-1, 1:-1], full[1:-1, 1:-1], STATED)
-        assert_close(reduced, full, STATED_AT_A_CROP if isinstance(ops[0], pp.crop | pp.center_crop) else STATED)
+        assert_close(reduced[1:-1, 1:-1], full[1:-1, 1:-1], DOCUMENTED_DIFFERENCE)
+        assert_close(
+            reduced, full, STATED_AT_A_CROP if isinstance(ops[0], pp.crop | pp.center_crop) else DOCUMENTED_DIFFERENCE
+        )
         assert np.abs(reduced.astype(int) - full).mean() < STATED_MEAN
         assert all(map(np.array_equal, where, same))
 
@@ -218,7 +220,7 @@ def test_a_slope_keeps_its_position(size, ops, orientation):
     """At a fraction of 1/8, a shift by half a pixel would change the values by 1.9, which ``ALIGNED`` does not
     allow.
     """
-    encoded = turned(slope(*size), orientation, quality=98, subsampling=0)
+    encoded = with_orientation(slope(*size), orientation, quality=98, subsampling=0)
     full, *where = run(encoded, *ops, reduced=False)
     reduced, *same = run(encoded, *ops)
     assert reduction(decoded(encoded, *ops)) is not None
@@ -284,7 +286,14 @@ def test_files_that_libjpeg_turbo_cannot_reduce_are_decoded_at_full_size():
 
 
 def test_a_batch_equals_its_images_one_by_one():
-    images = [photo(), jpeg(scene(60, 80)), b"", png(scene(203, 330)), turned(scene(203, 330), 6), photo("flower")]
+    images = [
+        photo(),
+        jpeg(scene(60, 80)),
+        b"",
+        png(scene(203, 330)),
+        with_orientation(scene(203, 330), 6),
+        photo("flower"),
+    ]
     with pp.Engine(pipeline(*shorter(20)), threads=3) as engine:
         batch = engine.run_batch(images)
         for index, encoded in enumerate(images):

@@ -42,5 +42,10 @@ def npy(array, **options):
 @refusals("engine")
 def test_a_mistake_raises_the_expected_message(call, words):
     modules = vars(test_annotations) | vars(test_masks) | globals()
-    names = {"run": ENGINE.run, "pixels_of": pixels_of, "annotated": test_annotations.made, "masked": test_masks.made}
+    names = {
+        "run": ENGINE.run,
+        "pixels_of": pixels_of,
+        "annotated": test_annotations.run_sample,
+        "masked": test_masks.run_sample,
+    }
     assert refusal(call, **modules | names) == words

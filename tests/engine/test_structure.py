@@ -64,7 +64,7 @@ def structure(encoded):
     return None
 
 
-def whole(encoded):
+def is_complete(encoded):
     """Return whether both implementations find the JPEG complete. If so, the segment parser must return the same
     header.
     """
@@ -81,31 +81,31 @@ def whole(encoded):
 
 @pytest.mark.parametrize("name", jpegs())
 def test_a_complete_jpeg_of_any_kind_is_complete(name):
-    assert whole(jpegs()[name])
+    assert is_complete(jpegs()[name])
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_both_implementations_read_the_same_exif(orientation, order):
-    assert whole(with_exif(orientation, order=order))
+    assert is_complete(with_exif(orientation, order=order))
 
 
 def test_data_that_is_not_a_jpeg_has_no_structure():
     for encoded in (*JUNK.values(), b"\xff\xd8\xff"):
         if encoded.startswith(b"\xff\xd8\xff"):
-            assert not whole(encoded)
+            assert not is_complete(encoded)
 
 
 @pytest.mark.parametrize("name", ["baseline", "progressive", "restart markers", "gray", "gray progressive"])
 def test_a_truncated_jpeg_is_not_complete(name):
     encoded = jpegs()[name]
-    assert not any(whole(encoded[:end]) for end in range(3, len(encoded) - 1, 3))
+    assert not any(is_complete(encoded[:end]) for end in range(3, len(encoded) - 1, 3))
 
 
 BEFORE, FRAME, AFTER = parts(jpeg(noise(16, 16), subsampling=0))
 SCAN = AFTER.index(b"\xff\xda")
 TABLES, SCAN = AFTER[:SCAN], AFTER[SCAN:]
-ODD = {
+UNUSUAL_STRUCTURES = {
     "a byte between two segments": BEFORE + b"\0" + FRAME + AFTER,
     "a table that ends early": BEFORE[:20] + b"\0" + BEFORE[20:] + FRAME + AFTER,
     "two frames": BEFORE + FRAME + FRAME + AFTER,
@@ -129,25 +129,25 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", UNUSUAL_STRUCTURES)
 def test_structures_that_no_encoder_writes_are_not_complete(name):
-    assert whole(BEFORE + FRAME + AFTER)
-    assert not whole(ODD[name])
+    assert is_complete(BEFORE + FRAME + AFTER)
+    assert not is_complete(UNUSUAL_STRUCTURES[name])
 
 
 def test_missing_doubled_or_swapped_restart_markers_are_found():
     places = [at for at in range(len(RESTARTS) - 1) if RESTARTS[at] == 0xFF and 0xD0 <= RESTARTS[at + 1] <= 0xD7]
     assert len(places) == 2
-    assert whole(RESTARTS)
+    assert is_complete(RESTARTS)
     first, last = places
-    assert not whole(RESTARTS[:first] + RESTARTS[first + 2 :])
-    assert not whole(RESTARTS[:first] + RESTARTS[last:])
+    assert not is_complete(RESTARTS[:first] + RESTARTS[first + 2 :])
+    assert not is_complete(RESTARTS[:first] + RESTARTS[last:])
     # the remaining markers are in sequence, but one marker is missing
-    assert not whole(RESTARTS[:last] + RESTARTS[last + 2 :])
-    assert not whole(RESTARTS[:first] + RESTARTS[first : first + 2] + RESTARTS[first:])
+    assert not is_complete(RESTARTS[:last] + RESTARTS[last + 2 :])
+    assert not is_complete(RESTARTS[:first] + RESTARTS[first : first + 2] + RESTARTS[first:])
     swapped = bytearray(RESTARTS)
     swapped[first + 1], swapped[last + 1] = swapped[last + 1], swapped[first + 1]
-    assert not whole(bytes(swapped))
+    assert not is_complete(bytes(swapped))
 
 
 def test_colour_spaces_are_determined_by_libjpegs_rule():
@@ -167,7 +167,7 @@ def test_colour_spaces_are_determined_by_libjpegs_rule():
         (plain[:2] + segment(0xEE, b"Adobe\0\x64\0\0\0\0") + plain[2:], False),
     ]  # fmt: skip
     for encoded, is_rgb in cases:
-        assert whole(encoded)
+        assert is_complete(encoded)
         assert read_jpeg_header(encoded).is_rgb == is_rgb
         if len(encoded) < len(ycc) + 20 and encoded[-200:] == ycc[-200:]:  # the CPU decoder follows libjpeg's rule
             red = scene(20, 30)[:, :, 0].astype(int)
@@ -193,12 +193,12 @@ def mutated(numbers, images):
 def test_both_implementations_agree_on_random_bytes():
     numbers = np.random.default_rng(3)
     images = [encoded for name, encoded in jpegs().items() if name != "photo"] + [with_exif(6), RESTARTS]
-    found = [whole(mutated(numbers, images)) for _ in range(4000)]
+    found = [is_complete(mutated(numbers, images)) for _ in range(4000)]
     assert 0.2 < sum(found) / len(found) < 0.9
 
 
 def test_a_batch_is_parsed_like_its_images_alone():
-    images = [np.frombuffer(each, np.uint8) for each in (*jpegs().values(), *ODD.values())]
+    images = [np.frombuffer(each, np.uint8) for each in (*jpegs().values(), *UNUSUAL_STRUCTURES.values())]
     assert structures(images) == [found for each in images for found in structures([each])]
     assert structures([]) == []
 
@@ -209,7 +209,7 @@ def test_nothing_is_read_after_a_jpeg():
     memory = mmap.mmap(-1, size + page)
     whole_memory = np.frombuffer(memory, np.uint8)
     libc, end = ctypes.CDLL(None), ctypes.c_void_p(whole_memory.ctypes.data + size)
-    images = [jpegs()["baseline"], jpegs()["progressive"], RESTARTS, *ODD.values(), with_exif(6)]
+    images = [jpegs()["baseline"], jpegs()["progressive"], RESTARTS, *UNUSUAL_STRUCTURES.values(), with_exif(6)]
     images += [each[:cut] + b"\xff" * more for each in images for cut in range(2, 40) for more in (0, 1, 2)]
     images += [RESTARTS[:cut] for cut in range(3, len(RESTARTS))]
     images = [each for each in images if 3 <= len(each) <= size]

@@ -21,7 +21,7 @@ WITHOUT_QUOTES = "or send the base64 text without quotes, and set the model's pa
 IMAGES = {"JPEG": PHOTO, "PNG": png(noise(16, 16))}
 FORM = b'------------------------d74496d66958873e\r\nContent-Disposition: form-data; name="file"\r\n\r\n' + PHOTO
 TYPED_FORM = FORM.replace(b"Content-Disposition", b"content-type: image/jpeg\r\ncontent-disposition")
-SAID = {
+DESCRIPTIONS = {
     "base64": (TEXT, f"base64 text; {REQUEST}; or set the model's parameter accept_base64"),
     "broken base64": (
         TEXT[:-1] + b"!",
@@ -111,9 +111,9 @@ NOTHING = {
 }
 
 
-@pytest.mark.parametrize("name", SAID)
+@pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_text_is_recognized_and_the_error_names_the_right_request(name):
-    text, words = SAID[name]
+    text, words = DESCRIPTIONS[name]
     assert described(memoryview(text)) == words
 
 
@@ -186,4 +186,4 @@ def test_random_bytes_are_decoded_or_left_and_never_quoted(data):
     decoded = from_base64(data)
     assert decoded is None or len(decoded) <= len(data) * 3 // 4
     said = described(memoryview(data))
-    assert said is None or said in {words for _, words in SAID.values()}
+    assert said is None or said in {words for _, words in DESCRIPTIONS.values()}

@@ -77,14 +77,14 @@ def test_crops_flips_and_channel_orders_do_not_change_the_rounding_of_ties(down,
     assert_equal(pairs())
 
 
-def shown(image, *ops, color="rgb"):
+def pipeline_pixels(image, *ops, color="rgb"):
     """Return the pixel values that a pipeline computes for an image."""
     tensor = pp.tensor(dtype="uint8", layout="hwc", max_size=200)
     with pp.Engine(pp.Pipeline([pp.decode(color=color), *ops, tensor])) as engine:
         return engine.run([png(image)])[0]
 
 
-def doubled(height=20, width=87):
+def doubling_resize(height=20, width=87):
     """Return a resize whose vertical pass is last. Between rows of 0 and 2, the second of each four values is 0.5."""
     return pp.resize(height=height, width=width, like="dali", antialias=False)
 
@@ -93,9 +93,11 @@ def doubled(height=20, width=87):
 @pytest.mark.parametrize("size", [(20, 87), (87, 20)])
 def test_a_crop_and_a_mirror_equal_the_complete_image(color, size):
     image = np.random.default_rng(1).integers(0, 256, (10, 87, 3), np.uint8)
-    whole = shown(image, doubled(*size), color=color)
-    assert np.array_equal(shown(image, doubled(*size), pp.crop(3, 5, 16, 15), color=color), whole[3:19, 5:20])
-    assert np.array_equal(shown(image, doubled(*size), pp.flip(), color=color), whole[:, ::-1])
+    whole = pipeline_pixels(image, doubling_resize(*size), color=color)
+    assert np.array_equal(
+        pipeline_pixels(image, doubling_resize(*size), pp.crop(3, 5, 16, 15), color=color), whole[3:19, 5:20]
+    )
+    assert np.array_equal(pipeline_pixels(image, doubling_resize(*size), pp.flip(), color=color), whole[:, ::-1])
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
@@ -107,7 +109,7 @@ def test_the_channel_order_is_the_decoders_even_after_other_ops(color):
     image[1::2] = 2
     turned = pp.rotate(180, like="dali", expand=True), pp.rotate(180, like="dali", expand=True)
     for ops in ([], [pp.rotate(360, like="dali")], turned):
-        levels = shown(image, *ops, doubled(), color=color)[1::4]
+        levels = pipeline_pixels(image, *ops, doubling_resize(), color=color)[1::4]
         assert levels[:, -2:].reshape(5, 6).tolist() == [[0, 1, 1, 1, 1, 1]] * 5
         assert not levels[:, :-2].any()
 

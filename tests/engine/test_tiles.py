@@ -29,7 +29,7 @@ def run(ops, encoded):
     return {name: np.asarray(values[0]) for name, values in batch.outputs.items()}
 
 
-def cut(image):
+def cropped_tiles(image):
     """Return the tiles of an image (channels, height, width), which are cropped one by one."""
     _, height, width = image.shape
     return [image[:, y : y + TILE, x : x + TILE] for y in range(0, height, TILE) for x in range(0, width, TILE)]
@@ -49,7 +49,7 @@ def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole
     )
     small = [pp.decode(), pp.resize(height=TILE, width=TILE, filter="bicubic"), *arithmetic, pp.tensor(dtype=dtype)]
     thumbnail = run(small, png(scene(50, 90)))["tensor"]
-    expected = cut(found["whole"])
+    expected = cropped_tiles(found["whole"])
     assert len(expected) > 1
     if place is not None:
         expected.insert(0 if place == "first" else len(expected), thumbnail)

@@ -37,7 +37,7 @@ def png(frame):
     return memory.getvalue()
 
 
-def alone(frames, ops, **tensor):
+def frame_by_frame(frames, ops, **tensor):
     """Run each frame as a separate image through the same ops."""
     engine = pp.Engine(pp.Pipeline([pp.decode(), *ops, pp.tensor(**tensor)]))
     return np.stack(engine.run([png(frame) for frame in frames]))
@@ -55,7 +55,7 @@ def test_a_clip_equals_its_frames_through_the_same_ops(layout, threads):
     wanted = [0, 17, 34, 51, 69]
     for tensor, source in ((first, encoded[0]), (last, encoded[2])):
         assert tensor.shape == shape
-        frames = alone(frames_of(source, wanted), END, layout="hwc")
+        frames = frame_by_frame(frames_of(source, wanted), END, layout="hwc")
         axes = ["thwc".index(axis) for axis in layout if axis != "1"]
         np.testing.assert_array_equal(tensor.reshape(tensor.shape[layout.count("1") :]), frames.transpose(axes))
 
@@ -66,7 +66,7 @@ def test_pixel_values_bgr_and_gray():
     for color in ("rgb", "bgr"):
         pipeline = pp.Pipeline([pp.decode_video(frames=4, color=color), *ops, pp.tensor(layout="tchw", dtype="uint8")])
         (tensor,) = pp.Engine(pipeline).run([encoded])
-        whole = alone(frames_of(encoded, [0, 23, 46, 69]), ops, dtype="uint8")
+        whole = frame_by_frame(frames_of(encoded, [0, 23, 46, 69]), ops, dtype="uint8")
         np.testing.assert_array_equal(tensor, whole[:, ::-1] if color == "bgr" else whole)
     gray = pp.Pipeline([pp.decode_video(frames=4, color="gray"), *ops[:2], pp.tensor(layout="thwc", dtype="uint8")])
     assert pp.Engine(gray).run([encoded])[0].shape == (4, 56, 56, 1)

@@ -502,20 +502,20 @@ def test_rectangles_can_touch_each_edge_but_never_cross_it():
 BOXES = np.array([[10, 20, 30, 40], [0, 0, 80, 60], [70, 50, 79, 59]], np.float32)
 
 
-def moved(*ops, boxes=BOXES, size=(60, 80), points=None):
+def moved_annotations(*ops, boxes=BOXES, size=(60, 80), points=None):
     plan = plan_of(*ops)
     sample = {"boxes": boxes, "labels": np.arange(len(boxes))} | ({} if points is None else {"points": points})
     return annotated(plan, plan.placing(EXAMPLE)(*size), sample)
 
 
 def test_boxes_rotate_with_the_image():
-    result = moved(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes())
+    result = moved_annotations(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes())
     assert result["boxes"].tolist() == [[20, 50, 40, 70], [0, 0, 60, 80], [50, 1, 59, 10]]
-    result = moved(pp.crop(0, 0, 60, 80), pp.rotate(180), pp.boxes(normalized=True))
+    result = moved_annotations(pp.crop(0, 0, 60, 80), pp.rotate(180), pp.boxes(normalized=True))
     assert result["boxes"] == pytest.approx(
         np.array([[50, 20, 70, 40], [0, 0, 80, 60], [1, 1, 10, 10]]) / (80, 60, 80, 60)
     )
-    expanded = moved(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes(normalized=True))
+    expanded = moved_annotations(pp.crop(0, 0, 60, 80), pp.rotate(90, expand=True), pp.boxes(normalized=True))
     assert expanded["boxes"][1].tolist() == [0, 0, 1, 1]
 
 
@@ -546,17 +546,19 @@ def test_points_follow_their_pixels(like):
 
 def test_a_box_removed_before_a_rotation_stays_removed():
     boxes = np.array([[60, 10, 75, 30], [5, 5, 20, 20]], np.float32)
-    result = moved(pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_size=0), boxes=boxes)
+    result = moved_annotations(pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_size=0), boxes=boxes)
     assert result["labels"].tolist() == [1]
-    kept = moved(
+    kept = moved_annotations(
         pp.crop(0, 0, 60, 40), pp.rotate(30), pp.boxes(min_visible=0.9), boxes=np.array([[0, 0, 4, 4]], np.float32)
     )
     assert len(kept["boxes"]) == 0  # most of the box in the corner leaves the image
 
 
 def test_colour_ops_do_not_move_boxes():
-    plain = moved(pp.resize(height=30, width=40), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
-    after = moved(pp.resize(height=30, width=40), pp.contrast(1.5), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
+    plain = moved_annotations(pp.resize(height=30, width=40), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes())
+    after = moved_annotations(
+        pp.resize(height=30, width=40), pp.contrast(1.5), pp.flip(), pp.crop(2, 3, 20, 30), pp.boxes()
+    )
     assert np.array_equal(plain["boxes"], after["boxes"])
 
 
@@ -590,7 +592,7 @@ def test_an_elastic_image_and_its_mask_move_together_reproducibly():
     for threads in (1, 3):
         with pp.Loader(source, pipeline, batch_size=3, seed=2, threads=threads) as loader:
             batches.append([(b["tensor"].copy(), b["mask"].copy(), b.draws) for b in loader])
-    moved = 0
+    moved_annotations = 0
     with pp.Engine(pipeline) as engine:
         for index, (one, other) in enumerate(zip(*batches, strict=True)):
             assert np.array_equal(one[0], other[0])
@@ -602,8 +604,8 @@ def test_an_elastic_image_and_its_mask_move_together_reproducibly():
                 top, left = (each["random_crop#0"][name] for name in ("top", "left"))
                 is_same = np.array_equal(tensor, photo[top : top + 36, left : left + 36])
                 assert is_same == (each["elastic#0"]["seed"] is None)
-                moved += not is_same
-    assert 2 < moved < 8
+                moved_annotations += not is_same
+    assert 2 < moved_annotations < 8
 
 
 @pytest.mark.parametrize("how", FILTERS)

@@ -50,7 +50,7 @@ def pillow(encoded):
         return None
 
 
-def own(encoded):
+def libwebp_pixels(encoded):
     """Return libwebp's pixels, decoded into memory that has contained a different image."""
     with Image.open(io.BytesIO(encoded)) as image:
         return webp.decoded(encoded, np.full((image.height, image.width, 4), 77, np.uint8))
@@ -70,7 +70,7 @@ def test_pillows_own_library_is_found():
 def test_pixels_equal_pillow():
     direct = 0
     for kind, has_alpha, encoded in files(120):
-        pixels = own(encoded)
+        pixels = libwebp_pixels(encoded)
         assert (pixels is None) == (has_alpha and "ALPH" in str(encoded[:64])), kind
         if pixels is not None:
             direct += 1
@@ -90,7 +90,7 @@ def test_files_that_pillow_rejects_are_rejected(engine):
             (result,) = engine.run_batch([damaged]).errors
             refused += expected is None
             assert isinstance(result, ImageError) == (expected is None)
-            if expected is not None and (pixels := own(damaged)) is not None:
+            if expected is not None and (pixels := libwebp_pixels(damaged)) is not None:
                 np.testing.assert_array_equal(pixels[:, :, :3], expected)
     assert refused > 40
 
@@ -99,6 +99,6 @@ def test_animations_and_images_of_unexpected_size_are_left_to_pillow():
     frames = [Image.new("RGB", (8, 6), color) for color in ("red", "blue")]
     file = io.BytesIO()
     frames[0].save(file, "WEBP", save_all=True, append_images=frames[1:])
-    assert own(file.getvalue()) is None
+    assert libwebp_pixels(file.getvalue()) is None
     ((_, _, encoded),) = files(1)
     assert webp.decoded(encoded, np.zeros((500, 500, 4), np.uint8)) is None

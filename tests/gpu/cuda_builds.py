@@ -16,7 +16,7 @@ SLOW = pytest.mark.slow(reason="3 s per GPU; a build for the oldest GPU usually 
 EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
 """``CAPABILITIES`` as test parameters."""
 REPORT = "--ptxas-options=-v"
-SAID = re.compile(
+USAGE_PATTERN = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"
     r"\D+(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads\n"
     r"\D+(?P<registers>\d+) registers(?:.*?(?P<shared>\d+) bytes smem)?"
@@ -72,7 +72,7 @@ def usage(code, options, capability):
     built = nvrtc.compiled(code, [*options, REPORT], capability=capability, cuda=cuda())
     assert "warning" not in built.remarks, built.remarks
     found = {}
-    for said in SAID.finditer(f"{built.remarks}\n"):
+    for said in USAGE_PATTERN.finditer(f"{built.remarks}\n"):
         numbers = {name: int(text or 0) for name, text in said.groupdict().items() if name != "kernel"}
         spilled = numbers.pop("stores") + numbers.pop("loads")
         found[said["kernel"]] = Usage(spilled=spilled, **numbers)

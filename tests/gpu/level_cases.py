@@ -71,11 +71,11 @@ def cases(*, seed=0, count=20):
 
 def singles(channels):
     """Return (names, lists), where each list has one step."""
-    made = dict(every(*SIZE, channels))
+    made = dict(every_step(*SIZE, channels))
     return [*made], [(step, ending([step], SIZE, SIZE, channels)) for step in made.values()]
 
 
-def every(height, width, channels):
+def every_step(height, width, channels):
     """Yield (name, step) for each kind and variant of step, for an image of this size."""
     fill = (200, 3, 90)[:channels]
     yield "curve", solarize(100)

@@ -21,7 +21,7 @@ needs_compiler = pytest.mark.skipif(
 needs_nvrtc = pytest.mark.skipif(cuda_builds.cuda() is None, reason="NO NVRTC: pip install nvidia-cuda-nvrtc-cu12")
 
 
-def made(folder, plan, batch, placements, *, change=None, **options):
+def kernel_tensors(folder, plan, batch, placements, *, change=None, **options):
     """Return the tensors that the kernels compute. ``change`` may edit the kernels' code before it is compiled."""
     code = launch.levels_code()
     if change:
@@ -38,7 +38,7 @@ def one_launch(folder, plan, lists, **options):
     (placement,) = cuda_shim.placed(plan, [image])
     placements = [placement._replace(levels=steps) for steps in lists]
     batch = [image] * len(lists)
-    return made(folder, plan, batch, placements, **options), cuda_shim.expected(plan, batch, placements)
+    return kernel_tensors(folder, plan, batch, placements, **options), cuda_shim.expected(plan, batch, placements)
 
 
 @needs_nvrtc
@@ -220,7 +220,7 @@ def test_memory_areas_of_steps_do_not_overlap():
     assert all(first + size <= second for (first, size), (second, _) in itertools.pairwise(spans))
 
 
-WRONG = {
+MISTAKES = {
     "contrast by another mean": ("(2 * statistics->sum + pixels) / (2ull * pixels)", "statistics->sum / pixels"),
     "hue by the other library": (
         "step.like == LIKE_PILLOW ? shift_hue_pillow",
@@ -254,7 +254,7 @@ WRONG = {
 
 
 SLOW = pytest.mark.slow(reason="one build each, of the same comparison")
-FIRST, *OTHERS = WRONG
+FIRST, *OTHERS = MISTAKES
 
 
 @needs_compiler
@@ -269,5 +269,5 @@ def test_the_comparison_detects_mistakes(folder, wrong):
         (Hue(0.1, "pillow"), Take(0, 0, *SIZE, (True, True), (0, 0, 0))),
         *level_cases.lists_of(np.random.default_rng(8), SIZE, 3, count=100),
     ]
-    ours, theirs = one_launch(folder, plan, lists, change=WRONG[wrong])
+    ours, theirs = one_launch(folder, plan, lists, change=MISTAKES[wrong])
     assert not all(map(np.array_equal, ours, theirs))

@@ -22,7 +22,7 @@ made = cache(clip)
 
 
 @pytest.fixture
-def played(monkeypatch, gpu):  # noqa: ARG001  (this fixture mocks CuPy and nvImageCodec)
+def mock_nvdec(monkeypatch, gpu):  # noqa: ARG001  (this fixture mocks CuPy and nvImageCodec)
     """Return the decoder class of the mocked PyNvVideoCodec."""
     from gpu import fake_nvdec  # noqa: PLC0415  (needs nvImageCodec)
 
@@ -50,16 +50,16 @@ def results(encoded, pipeline=PIPELINE, **options):
     return errors, on_gpu.fallbacks
 
 
-def test_clips_decoded_by_nvdec_have_the_tensors_of_the_cpu(played):
+def test_clips_decoded_by_nvdec_have_the_tensors_of_the_cpu(mock_nvdec):
     encoded = [made(name) for name in ON_NVDEC]
     assert len(encoded) == 11
     assert results(encoded) == ([None] * 11, 0)
-    assert played.made == 4 + len(encoded)  # a sample of each codec, and a decoder for each clip
-    assert played.outside == 0
+    assert mock_nvdec.made == 4 + len(encoded)  # a sample of each codec, and a decoder for each clip
+    assert mock_nvdec.outside == 0
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h264-refresh.mp4", "h265.mkv", "vp9.webm"])
-def test_the_requested_frames_of_a_clip_are_decoded(played, name):
+def test_the_requested_frames_of_a_clip_are_decoded(mock_nvdec, name):
     pipeline = pp.Pipeline([pp.decode_video(frames=70), pp.resize(height=96, width=160), pp.tensor(layout="tchw")])
     assert results([made(name)], pipeline) == ([None], 0)
     by_host = pp.gaussian_blur(5, 1.0, like="opencv")
@@ -67,11 +67,11 @@ def test_the_requested_frames_of_a_clip_are_decoded(played, name):
         ops += [pp.tensor(layout=layout, dtype="uint8")]
         step = pp.Pipeline([pp.decode_video(frames=4, sample={"step": 19}), AFTER[0], *ops])
         assert results([made(name)], step) == ([None], 0)
-    assert played.made > 4
+    assert mock_nvdec.made > 4
 
 
 @pytest.mark.parametrize("name", ["h264-open.mkv", "h265.mp4", "vp9.webm", "av1.webm"])
-def test_a_clip_cut_between_key_frames_begins_at_the_same_frame_as_on_the_cpu(played, name):
+def test_a_clip_cut_between_key_frames_begins_at_the_same_frame_as_on_the_cpu(mock_nvdec, name):
     encoded = clip(name, cut=5)
     count = []
     video.decode(encoded, lambda frames: count.append(len(frames.times)) or [0], pp.Limits())
@@ -81,19 +81,19 @@ def test_a_clip_cut_between_key_frames_begins_at_the_same_frame_as_on_the_cpu(pl
         errors, fallbacks = results([encoded], pp.Pipeline([decode, *AFTER]))
         assert errors == [None]
         assert fallbacks == (name == "h264-open.mkv")  # the key frames of this clip are not IDR pictures
-    assert played.made > 4
+    assert mock_nvdec.made > 4
 
 
-def test_packets_outside_the_needed_range_are_not_decoded(played):
+def test_packets_outside_the_needed_range_are_not_decoded(mock_nvdec):
     encoded = made("h264.mp4")  # this clip has a key frame every 30 frames
     pipeline = pp.Pipeline([pp.decode_video(frames=2, sample={"step": 1}, start="middle"), *AFTER])
     with pp.Engine(pipeline, device="gpu") as engine:
-        before = played.packets
+        before = mock_nvdec.packets
         engine.run_batch([encoded])
-        assert played.packets - before < 12
+        assert mock_nvdec.packets - before < 12
 
 
-def test_pictures_displayed_before_the_first_are_not_decoded(played):
+def test_pictures_displayed_before_the_first_are_not_decoded(mock_nvdec):
     """In H.265, pictures after a CRA picture may reference pictures before it, which NVDEC does not have."""
     encoded, wanted = made("h265.mp4"), 30
     with av.open(io.BytesIO(encoded)) as file:
@@ -106,31 +106,31 @@ def test_pictures_displayed_before_the_first_are_not_decoded(played):
     assert len(later) < len(needed)
     pipeline = pp.Pipeline([pp.decode_video(frames=1, sample={"step": 1}, start="middle"), *AFTER])
     with pp.Engine(pipeline, device="gpu") as engine:
-        before = played.packets
+        before = mock_nvdec.packets
         half = clip("h265.mp4", 2 * wanted + 1)
         assert engine.run_batch([half]).errors == [None]
-        assert played.packets - before == len(later) + 1  # plus the packet that ends the stream
+        assert mock_nvdec.packets - before == len(later) + 1  # plus the packet that ends the stream
 
 
 @pytest.mark.parametrize("turn", ["clockwise", "anticlockwise", "upside down"])
-def test_a_rotated_clip_is_rotated_by_the_kernel(played, turn):
+def test_a_rotated_clip_is_rotated_by_the_kernel(mock_nvdec, turn):
     a, b = {"clockwise": (0, 1), "anticlockwise": (0, -1), "upside down": (-1, 0)}[turn]
     turned = bytearray(made("h264.mp4"))
     at = turned.index(b"tkhd") + 44
     turned[at : at + 36] = struct.pack(">9i", a << 16, b << 16, 0, -b << 16, a << 16, 0, 0, 0, 1 << 30)
     assert results([bytes(turned)]) == ([None], 0)
-    assert played.made == 4 + 1
+    assert mock_nvdec.made == 4 + 1
 
 
 @pytest.mark.parametrize("matrix", [1, 4, 5, 7, 9])
 @pytest.mark.parametrize("form", ["yuv420p", "yuvj420p"])
-def test_colours_use_the_matrix_and_the_range_of_the_stream(played, matrix, form):
+def test_colours_use_the_matrix_and_the_range_of_the_stream(mock_nvdec, matrix, form):
     encoded = clip("h264.mp4", 5, colorspace=matrix, pixel_format=form)
     assert results([encoded]) == ([None], 0)
-    assert played.made == 4 + 1
+    assert mock_nvdec.made == 4 + 1
 
 
-def test_timestamps_and_edit_lists_are_handled_as_on_the_cpu(played):
+def test_timestamps_and_edit_lists_are_handled_as_on_the_cpu(mock_nvdec):
     stamps = [0, 10, 20, 400, 410, 420, 1000, 1500, 1501, 3000]
     irregular = clip("h264.mp4", len(stamps), stamps=stamps)
     trimmed = bytearray(made("h264.mp4"))
@@ -140,15 +140,15 @@ def test_timestamps_and_edit_lists_are_handled_as_on_the_cpu(played):
     assert results([irregular, bytes(trimmed)]) == ([None, None], 0)
     rate = pp.Pipeline([pp.decode_video(frames=7, sample={"fps": 2}), *AFTER])
     assert results([irregular], rate) == ([None], 0)
-    assert played.made == 4 + 2 + 4 + 1
+    assert mock_nvdec.made == 4 + 2 + 4 + 1
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "h265.mp4"])
-def test_parts_joined_by_an_edit_list_have_their_own_frames(played, name):
+def test_parts_joined_by_an_edit_list_have_their_own_frames(mock_nvdec, name):
     joined = edited(made(name), (5, 9), (42, 9))
     every = pp.Pipeline([pp.decode_video(frames=18), *AFTER])
     assert results([joined], every) == ([None], 0)
-    assert played.made == 4 + 1
+    assert mock_nvdec.made == 4 + 1
 
 
 def grain():
@@ -238,10 +238,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_clips_that_nvdec_might_decode_differently_use_the_cpu_and_are_counted(played, why):
+def test_clips_that_nvdec_might_decode_differently_use_the_cpu_and_are_counted(mock_nvdec, why):
     make, pipeline = REFUSED[why]
     assert results([make(), made("h265.mp4")], pipeline) == ([None, None], 2 if why == "gray" else 1)
-    assert played.made == 4 + (why != "gray")
+    assert mock_nvdec.made == 4 + (why != "gray")
 
 
 def test_wrong_colours_in_a_clip_of_two_matrices_are_detected():
@@ -253,12 +253,12 @@ def test_wrong_colours_in_a_clip_of_two_matrices_are_detected():
 
 
 @pytest.mark.parametrize("how", ["a fault", "frames that never come"])
-def test_if_nvdec_fails_the_cpu_decodes_with_one_warning(played, caplog, how):
+def test_if_nvdec_fails_the_cpu_decodes_with_one_warning(mock_nvdec, caplog, how):
     with pp.Engine(PIPELINE, device="gpu") as engine:
         if how == "a fault":
-            played.fault = "HandlePictureDecode :\nError code : 700\nat NvDecoder.cpp:885"
+            mock_nvdec.fault = "HandlePictureDecode :\nError code : 700\nat NvDecoder.cpp:885"
         else:
-            played.lost = range(3, 60)
+            mock_nvdec.lost = range(3, 60)
         with caplog.at_level(logging.WARNING):
             batches = [engine.run_batch([made("h264.mp4"), made("vp9.webm")]) for _ in range(2)]
     with pp.Engine(PIPELINE) as engine:
@@ -271,40 +271,40 @@ def test_if_nvdec_fails_the_cpu_decodes_with_one_warning(played, caplog, how):
     assert all("Error code : 700 at NvDecoder.cpp:885" in each for each in said)
 
 
-def test_a_codec_whose_sample_has_wrong_pixels_is_not_decoded_by_nvdec(played, caplog):
-    played.change = lambda memory: memory ^ (np.arange(memory.size).reshape(memory.shape) == 777)
+def test_a_codec_whose_sample_has_wrong_pixels_is_not_decoded_by_nvdec(mock_nvdec, caplog):
+    mock_nvdec.change = lambda memory: memory ^ (np.arange(memory.size).reshape(memory.shape) == 777)
     assert results([made("h264.mp4")]) == ([None], 1)
-    assert played.made == 4
+    assert mock_nvdec.made == 4
     assert caplog.text.count("differ from FFmpeg's") == 4
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), MemoryError("no"), RuntimeError("no")])
-def test_an_error_in_a_sample_does_not_keep_an_engine_from_starting(played, caplog, error):
+def test_an_error_in_a_sample_does_not_keep_an_engine_from_starting(mock_nvdec, caplog, error):
     def fail(_):
         raise error
 
-    played.change = fail
+    mock_nvdec.change = fail
     assert results([made("h264.mp4")]) == ([None], 1)
     assert caplog.text.count("because NVDEC cannot be used") == 4
 
 
-def test_a_codec_that_a_gpu_does_not_support_is_decoded_on_the_cpu(played, caplog):
-    played.codecs = {codec for codec in played.codecs if codec.name != "AV1"}
+def test_a_codec_that_a_gpu_does_not_support_is_decoded_on_the_cpu(mock_nvdec, caplog):
+    mock_nvdec.codecs = {codec for codec in mock_nvdec.codecs if codec.name != "AV1"}
     assert results([made("av1.mp4"), made("h264.mp4")]) == ([None, None], 1)
-    assert played.made == 4 + 1
+    assert mock_nvdec.made == 4 + 1
     assert (
         "the CPU decodes av1 clips, because NVDEC cannot be used: HandleVideoSequence : Error code : 801" in caplog.text
     )
 
 
 @pytest.mark.parametrize("options", [{"damage": "strict"}, {"decoder": "cpu"}])
-def test_the_decoder_option_cpu_is_respected(played, options):
+def test_the_decoder_option_cpu_is_respected(mock_nvdec, options):
     assert results([made("h264.mp4")], **options) == ([None], 0)
-    assert played.made == 0
+    assert mock_nvdec.made == 0
 
 
 @pytest.mark.parametrize("name", ["PyNvVideoCodec", "a driver"])
-def test_without_pynvvideocodec_the_cpu_decodes_and_the_frames_are_uploaded(played, monkeypatch, caplog, name):
+def test_without_pynvvideocodec_the_cpu_decodes_and_the_frames_are_uploaded(mock_nvdec, monkeypatch, caplog, name):
     if name == "PyNvVideoCodec":
         monkeypatch.setitem(sys.modules, name, None)
     else:  # like its __init__, at length
@@ -313,7 +313,7 @@ def test_without_pynvvideocodec_the_cpu_decodes_and_the_frames_are_uploaded(play
         monkeypatch.delitem(sys.modules, "PyNvVideoCodec")
     with caplog.at_level(logging.INFO):
         assert results([made("h264.mp4"), made("mpeg4.avi")]) == ([None, None], 0)
-    assert played.made == 0
+    assert mock_nvdec.made == 0
     assert ("PyNvVideoCodec>=2.2" if name == "PyNvVideoCodec" else "libnvidia-encode.so.1: cannot open") in caplog.text
 
 
@@ -334,22 +334,22 @@ def bad_clips():
     ]
 
 
-def test_invalid_clips_have_the_same_reasons_as_on_the_cpu(played):
+def test_invalid_clips_have_the_same_reasons_as_on_the_cpu(mock_nvdec):
     errors, fallbacks = results([*bad_clips(), made("h264.mp4")])
     assert [bool(each) for each in errors] == [True] * 9 + [False]
-    assert (fallbacks, played.made) == (0, 4 + 1)
+    assert (fallbacks, mock_nvdec.made) == (0, 4 + 1)
 
 
 @pytest.mark.parametrize(
     "limit", [{"max_clip_s": 2}, {"max_clip_frames": 60}, {"max_clip_pixels": 4 * 96 * 160}, {"max_side": 100}]
 )
-def test_limits_are_checked_before_nvdec_receives_a_clip(played, limit):
+def test_limits_are_checked_before_nvdec_receives_a_clip(mock_nvdec, limit):
     ((error,), fallbacks) = results([made("h264.mp4")], limits=pp.Limits(**limit))
     assert next(iter(limit)) in error[1]
-    assert (fallbacks, played.made) == (0, 4)
+    assert (fallbacks, mock_nvdec.made) == (0, 4)
 
 
-def test_damage_inside_a_packet_is_found_only_by_strict(played):
+def test_damage_inside_a_packet_is_found_only_by_strict(mock_nvdec):
     """The mock follows NVDEC's documentation: it conceals damage for which PyAV raises an error."""
     whole = made("h264.mp4")
     rng = np.random.default_rng(1)
@@ -364,10 +364,10 @@ def test_damage_inside_a_packet_is_found_only_by_strict(played):
         assert error is not None or lax is None
         hidden += error is not None and lax is None
     assert hidden
-    assert played.made
+    assert mock_nvdec.made
 
 
-def test_overwritten_frames_are_never_returned(played):
+def test_overwritten_frames_are_never_returned(mock_nvdec):
     """The next call reuses a frame's memory, which would change the numbers in the frames."""
     pipeline = pp.Pipeline(
         [pp.decode_video(frames=5), pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
@@ -376,4 +376,4 @@ def test_overwritten_frames_are_never_returned(played):
         (tensor,) = np.array(engine.run_batch([made("h264.mp4")])["tensor"])
     for index, frame in zip((0, 17, 34, 51, 69), tensor, strict=True):
         assert np.abs(frame.astype(int) - pixels(index)).mean() < 6
-    assert played.made == 5
+    assert mock_nvdec.made == 5

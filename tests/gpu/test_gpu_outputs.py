@@ -32,7 +32,7 @@ CASES = {
     "structure, gray": ({"color": "gray"}, {"limits": pp.Limits(max_pixels=4000, formats=("png",))}),
     "AVIF and HEIC": ({}, {"limits": pp.Limits(formats=("jpeg", *sorted({name.split()[0] for name in stills()})))}),
 }
-GIVEN = {
+REQUEST_INPUTS = {
     "boxes": (
         [pp.crop(box="boxes"), pp.resize(height=30, width=40), pp.transform(), pp.tensor(dtype="uint8")],
         {"boxes": [[(0, 0, 60, 50), (9, 9, 5, 5), (3.6, 4.5, 30, 20), (900, 9, 950, 20)], [], [(1, 2, 50, 40)]]},
@@ -52,9 +52,9 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
-@pytest.mark.parametrize("case", GIVEN)
+@pytest.mark.parametrize("case", REQUEST_INPUTS)
 def test_per_request_inputs_give_the_cpu_engines_values_and_errors(case, color):
-    ops, inputs = GIVEN[case]
+    ops, inputs = REQUEST_INPUTS[case]
     pipeline = pp.Pipeline([pp.decode(color=color), *ops])
     images = [jpeg(80, 60), jpeg(64, 64, 1), jpeg(50, 90, 2)]
     with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:

@@ -33,7 +33,7 @@ def in_colour(change):
     return lambda pixels: change(pixels) if pixels.shape[2] == 3 else pixels
 
 
-LIES = {
+WRONG_DECODERS = {
     "BT.709": in_colour(lambda pixels: recoded(pixels, lambda ycc: ycc, RGB_709)),
     "a luma of 16 to 235": lambda pixels: np.rint(16 + pixels * (219 / 255)).astype(np.uint8),
     "a luma of 16 to 235, stretched": lambda pixels: np.clip((pixels - 16.0) * 255 / 219, 0, 255).astype(np.uint8),
@@ -49,11 +49,11 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("lie", WRONG_DECODERS)
 @pytest.mark.parametrize("decoder", ["consistent", "cuda"])
 def test_a_gpu_decoder_with_wrong_pixels_is_an_engine_error(gpu, lie, decoder):
     gpu.codec.Decoder.hardware = 7
-    gpu.codec.Decoder.changes = {"cuda": LIES[lie]}
+    gpu.codec.Decoder.changes = {"cuda": WRONG_DECODERS[lie]}
     said = r"on this GPU, nvImageCodec's pixels of a sample JPEG \(.*\) differ from .* by \d+\.\d on average: run pip"
     assert re.match(said, refusal(decoder=decoder))
 
@@ -105,7 +105,7 @@ def test_the_hardware_engine_decodes_baseline_jpegs_unless_cuda_is_chosen(gpu, d
         assert calls(gpu, engine, [*baseline(50), *progressive]) == ([50, 30] if decoder == "consistent" else [0, 80])
 
 
-WAYS = {
+METHODS = {
     way: lambda pixels, level=level: pixels ^ level
     for level, way in enumerate(("hardware", "single", "batch-single"), 1)
 }
@@ -115,7 +115,7 @@ def test_an_image_has_the_same_pixels_alone_and_in_any_batch(gpu, monkeypatch):
     """With several hardware engines, nvImageCodec 0.9 chooses between three methods by the images of a call."""
     monkeypatch.setattr(sys.modules["pixprep.gpu.nvimagecodec"], "cores", lambda: 8)
     gpu.codec.Decoder.hardware = gpu.codec.Decoder.engines = 7
-    gpu.codec.Decoder.changes = WAYS
+    gpu.codec.Decoder.changes = METHODS
     one, uniform = jpeg(50, 70), [jpeg(50, 70, seed) for seed in range(20)]
     others = [jpeg(50, 70, seed, subsampling=seed % 3) for seed in range(20)]
     with on_gpu(threads=4) as engine:
@@ -144,7 +144,7 @@ def test_a_hardware_engine_whose_pixels_depend_on_the_call_is_not_used(gpu, monk
 
 def test_a_hardware_engine_with_wrong_pixels_is_not_used(gpu, caplog):
     gpu.codec.Decoder.hardware = 7
-    gpu.codec.Decoder.changes = {"hardware": LIES["BT.709"]}
+    gpu.codec.Decoder.changes = {"hardware": WRONG_DECODERS["BT.709"]}
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         assert calls(gpu, engine, baseline(50)) == [0, 50]
         same(engine.run_batch(baseline(50)), cpu.run_batch(baseline(50)))

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def driver_results(tmp_path_factory):
     """Return the output of tests/gpu/nvdec_driver.py."""
     folder, shims = tmp_path_factory.mktemp("driver"), tmp_path_factory.mktemp("shim")
     nvdec_driver.libraries(folder)
@@ -39,33 +39,33 @@ def said(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_the_code_of_the_wheel_runs(said):
-    assert said["file"] == SPEC.origin
-    assert int(said["version"].split(".")[0]) >= 2
+def test_the_code_of_the_wheel_runs(driver_results):
+    assert driver_results["file"] == SPEC.origin
+    assert int(driver_results["version"].split(".")[0]) >= 2
 
 
 @pytest.mark.parametrize("frames", ["5", "70"])
-def test_its_frames_give_the_tensors_of_the_cpu(said, frames):
-    assert said[frames] == {"equal": True, "errors": 0, "fallbacks": 0}
+def test_its_frames_give_the_tensors_of_the_cpu(driver_results, frames):
+    assert driver_results[frames] == {"equal": True, "errors": 0, "fallbacks": 0}
 
 
-def test_a_packet_without_bytes_ends_the_stream(said):
+def test_a_packet_without_bytes_ends_the_stream(driver_results):
     end, time = nvdec_driver.Driver.END, nvdec_driver.Driver.TIME
-    assert said["flags"] == [time, end | time]
+    assert driver_results["flags"] == [time, end | time]
 
 
-def test_frames_are_only_copied_on_the_workers_stream(said):
-    assert said["streams"] == nvdec_driver.STREAM
+def test_frames_are_only_copied_on_the_workers_stream(driver_results):
+    assert driver_results["streams"] == nvdec_driver.STREAM
 
 
-def test_a_driver_error_is_raised_and_the_cpu_decodes(said):
-    assert said["errors"] == [True, True]
-    assert said["fault"] == {"equal": True, "errors": 0, "fallbacks": 2}
+def test_a_driver_error_is_raised_and_the_cpu_decodes(driver_results):
+    assert driver_results["errors"] == [True, True]
+    assert driver_results["fault"] == {"equal": True, "errors": 0, "fallbacks": 2}
 
 
-def test_the_mock_has_only_what_the_wheel_has(said):
+def test_the_mock_has_only_what_the_wheel_has(driver_results):
     module = fake_nvdec.played()
-    for name, members in said["members"].items():
+    for name, members in driver_results["members"].items():
         played = {each for each in vars(getattr(module, name)) if not each.startswith("_")}
         for base in getattr(module, name).__mro__[1:-1]:
             played |= {
@@ -73,6 +73,6 @@ def test_the_mock_has_only_what_the_wheel_has(said):
             }
         ours = {"made", "packets", "fault", "lost", "change", "codecs", "outside", "name", "value"}
         assert played - ours <= {*members}, (name, played - ours - {*members})
-    (first, *_) = re.findall(r"CreateDecoder\((gpuid.*)\) ->", said["documented"]["CreateDecoder"])
+    (first, *_) = re.findall(r"CreateDecoder\((gpuid.*)\) ->", driver_results["documented"]["CreateDecoder"])
     arguments = re.findall(r"(\w+): ", re.sub(r"<[^>]*>", "", first))
     assert [*inspect.signature(module.CreateDecoder).parameters] == arguments[:5]

@@ -80,7 +80,7 @@ DEPTH_ANYTHING = resize(
     518, side="nearer", multiple=14, max_size=2072, rounding="half_even", filter="bicubic", like="torchvision"
 )
 DETR_SIZE = {"shortest_edge": 60, "longest_edge": 101}
-BECOMES = [  # (configuration, options, index of the first compared op, expected ops)
+EXPECTED_OPS = [  # (configuration, options, index of the first compared op, expected ops)
     (CLIP, {"backend": "pil"}, 1, [resize(224, filter="bicubic"), DOWN, normalize()]),
     (CLIP, {"backend": "pil"}, 4, [normalize(CLIP_MEAN, CLIP_STD, 1.0, arithmetic="divide"), tensor()]),
     (CLIP | NULLS, {}, 0, [decode()]),
@@ -114,7 +114,7 @@ BECOMES = [  # (configuration, options, index of the first compared op, expected
 ]
 
 
-@pytest.mark.parametrize(("config", "options", "start", "expected"), BECOMES)
+@pytest.mark.parametrize(("config", "options", "start", "expected"), EXPECTED_OPS)
 def test_a_field_becomes_ops(config, options, start, expected):
     pipeline = from_transformers(config, **options)
     assert list(pipeline.ops[start : start + len(expected)]) == expected

@@ -75,7 +75,7 @@ DIVIDE = Normalize(arithmetic="divide")
 LETTERBOX = [Letterbox(height=640, width=480, like="opencv"), DIVIDE, Transform(), OriginalSize(), Tensor()]
 STRETCH = [Resize(height=640, width=480, like="opencv"), *LETTERBOX[1:]]
 CLASSIFY = [Resize(224, like="pillow"), CenterCrop(224, rounding="half_even"), DIVIDE, Tensor()]
-BECOMES = [
+EXPECTED_OPS = [
     *(({"task": task}, LETTERBOX) for task, geometry in TASKS.items() if geometry == "letterbox"),
     ({"task": "depth"}, STRETCH),
     ({"head": "RTDETRDecoder"}, STRETCH),
@@ -87,7 +87,7 @@ BECOMES = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "expected"), BECOMES, ids=str)
+@pytest.mark.parametrize(("changes", "expected"), EXPECTED_OPS, ids=str)
 def test_each_task_has_its_geometry(changes, expected):
     assert from_ultralytics(METADATA | changes).ops == (Decode(), *expected)
 

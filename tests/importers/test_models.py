@@ -9,7 +9,7 @@ from support import images
 from support.recipes import FAMILIES, PAGE, RECIPES
 
 PHOTO = {"original_size": ("int32", (2,))}
-GIVEN = {
+REQUEST_INPUTS = {
     "rapidocr, PaddleOCR: detector": PHOTO | {"x": ("float32", (3, 736, 1088))},
     "rapidocr: classifier of upside-down lines": {"x": ("float32", (3, 48, 192))},
     "rapidocr, PaddleOCR: recognizer": {"x": ("float32", (3, 48, 320))},
@@ -31,17 +31,17 @@ GIVEN = {
 
 
 def test_the_page_has_exactly_the_recipes():
-    assert list(RECIPES) == list(GIVEN)
+    assert list(RECIPES) == list(REQUEST_INPUTS)
 
 
-@pytest.mark.parametrize("heading", GIVEN)
+@pytest.mark.parametrize("heading", REQUEST_INPUTS)
 def test_a_recipe_produces_the_inputs_of_its_model(heading):
     pipeline = RECIPES[heading]
     with pp.Engine(pipeline, device="cpu", threads=1) as engine:
         batch = engine.run_batch([images.photo()], inputs=pipeline.example_inputs())
     assert batch.errors == [None]
     found = {name: (str(batch[name][0].dtype), batch[name][0].shape) for name in pipeline.outputs}
-    assert found == GIVEN[heading]
+    assert found == REQUEST_INPUTS[heading]
     for name, (_, shape) in found.items():
         sides = pipeline.outputs[name].spec.shape
         assert all(known in (-1, side) for known, side in zip(sides, shape, strict=True)), name

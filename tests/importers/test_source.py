@@ -39,7 +39,7 @@ SOURCES = {
 """One source file for each library whose files can be read without the library."""
 NAMES = {"keras:mobilenet_v2": {"size": 96}, "ultralytics:detect": {"imgsz": 64}, "ultralytics:classify": {"imgsz": 64}}
 """Sources that are given by name, with their options."""
-OTHERS = (
+OTHER_VALUES = (
     *(True, False, 0, 1, 2, 7, 0.5, 1.01, [0.1, 0.2, 0.3], [3, 2, 1], "x", "training", "serving"),
     *("bgr", "gray", "fast", "white", "bicubic", "lanczos", "nearest", "box", "pillow", "pillow12", "torchvision"),
     *("opencv", "torch", "longer", "half_away", "half_even", "down", "up", "hwc", "cwh", "float16", "uint8"),
@@ -71,7 +71,7 @@ def changes(file):
             f'"{more["op"]}": the source does not have',
         )
         for field in [each.encode_name for each in msgspec.structs.fields(type(op))]:
-            for value in OTHERS:
+            for value in OTHER_VALUES:
                 if settings(op).get(field) != value:
                     other = file["ops"][index] | {field: value}
                     yield file | {"ops": [*file["ops"][:index], other, *file["ops"][index + 1 :]]}, f": {field} is "

@@ -76,7 +76,7 @@ def compare(checked, some=IMAGES, beside=BARE, **options):
     return verify(checked, images=some, generate=False, originals=beside, **options)
 
 
-class Otherwise(Originals):
+class ReplacedOriginals(Originals):
     """Original library made of Pillow and NumPy, with some stages replaced. A replacement receives the right result and
     the op.
     """
@@ -101,21 +101,23 @@ class Otherwise(Originals):
         return self._original("tensor", super().normalizer(op, is_real=is_real, origin=origin), op)
 
 
-def wrong(stage, change):
+def with_changed_stage(stage, change):
     """Return an original library in which the result of one stage is changed."""
-    return Otherwise(**{stage: lambda right, op: replace(right, run=lambda values: change(right.run(values), op))})
+    return ReplacedOriginals(
+        **{stage: lambda right, op: replace(right, run=lambda values: change(right.run(values), op))}
+    )
 
 
 def other_resize(**fields):
     """Return an original library whose resize differs from the pipeline's."""
-    return Otherwise(resize=lambda _, op: BARE.resizer(ops.Resize(op.size, **{"filter": op.filter} | fields)))
+    return ReplacedOriginals(resize=lambda _, op: BARE.resizer(ops.Resize(op.size, **{"filter": op.filter} | fields)))
 
 
 def rows(certificate):
     return {row.stage: row for row in certificate.rows}
 
 
-def broken(certificate):
+def failed_stages(certificate):
     return [row.stage for row in certificate.rows if not row.holds]
 
 
@@ -143,7 +145,7 @@ def test_an_exact_pipeline_has_a_row_for_each_stage_and_no_difference():
 @pytest.mark.parametrize("other", ["hamming", "box", "bicubic", "nearest"])
 def test_a_similar_filter_is_detected(other):
     certificate = compare(pipeline(), beside=other_resize(filter=other))
-    assert broken(certificate) == ["resize", "end to end"]
+    assert failed_stages(certificate) == ["resize", "end to end"]
     assert certificate.summary.startswith('NOT exact: resize of "tensor": ')
     assert compare(pipeline(filter=other), beside=other_resize(filter=other)).is_exact
 
@@ -162,9 +164,9 @@ def test_a_similar_filter_is_detected(other):
     ],
 )
 def test_a_difference_is_shown_at_the_stage_where_it_arises(stage, change, failing):
-    certificate = compare(pipeline(), IMAGES[:2], wrong(stage, change))
-    assert broken(certificate)[: len(failing)] == failing
-    assert set(broken(certificate)) <= {*failing, "end to end"}
+    certificate = compare(pipeline(), IMAGES[:2], with_changed_stage(stage, change))
+    assert failed_stages(certificate)[: len(failing)] == failing
+    assert set(failed_stages(certificate)) <= {*failing, "end to end"}
     assert not certificate.is_exact
     json.loads(certificate.to_json())
 
@@ -187,8 +189,8 @@ COLOURED = pp.Pipeline(
 )
 def test_different_colours_are_shown_at_the_stage_of_pixel_values(change):
     assert compare(COLOURED).is_exact
-    certificate = compare(COLOURED, beside=Otherwise(levels=change))
-    assert broken(certificate) == ["levels", "end to end"]
+    certificate = compare(COLOURED, beside=ReplacedOriginals(levels=change))
+    assert failed_stages(certificate) == ["levels", "end to end"]
     assert rows(certificate)["levels"].original == f"Pillow {PIL.__version__}"
 
 
@@ -200,7 +202,7 @@ def test_a_difference_of_one_is_too_much():
             levels = Stage([ops.Decode(), op]).run(png(pixels))
             return np.where(levels < 128, levels + by, levels - by).astype(np.uint8)
 
-        return Otherwise(resize=lambda _, op: Original(find("pillow"), partial(shifted, op)))
+        return ReplacedOriginals(resize=lambda _, op: Original(find("pillow"), partial(shifted, op)))
 
     resize = pp.resize(height=30, width=31, like="dali")
     checked = pp.Pipeline([pp.decode(), resize, pp.normalize(mean=0.5, std=0.2), pp.tensor()])
@@ -215,7 +217,10 @@ def test_float64_may_differ_by_one_ulp_and_float32_arithmetic_may_not():
     def nudge(values, _):
         return np.nextafter(values.astype(np.float32), np.float32(9))
 
-    once, twice = wrong("tensor", nudge), wrong("tensor", lambda values, _: nudge(nudge(values, _), _))
+    once, twice = (
+        with_changed_stage("tensor", nudge),
+        with_changed_stage("tensor", lambda values, _: nudge(nudge(values, _), _)),
+    )
     assert compare(pipeline(arithmetic="float64"), IMAGES[:1], once).is_exact
     assert not compare(pipeline(arithmetic="divide"), IMAGES[:1], once).is_exact
     assert not compare(pipeline(arithmetic="float64"), IMAGES[:1], twice).is_exact
@@ -313,7 +318,7 @@ def test_pillow_is_compared_in_the_order_of_the_profile_which_the_row_shows(like
         how = "" if like == INSTALLED else f" (one pass at a time in the order of Pillow {order})"
         assert row.original == f"Pillow {PIL.__version__}{how}"
     other = other_resize(like="pillow12" if like == "pillow" else "pillow", antialias=antialias)
-    assert broken(compare(checked, TALL, other)) == ["resize", "end to end"]
+    assert failed_stages(compare(checked, TALL, other)) == ["resize", "end to end"]
 
 
 def test_an_installed_library_that_behaves_differently_is_not_used():
@@ -349,7 +354,7 @@ def test_a_certificate_without_images_is_rejected():
     with pytest.raises(
         pp.PixprepError, match=r"none of the 4 images was compared; scene: Pillow .* rejects it: no such sampling"
     ):
-        compare(pipeline(), beside=wrong("decode", refuse))
+        compare(pipeline(), beside=with_changed_stage("decode", refuse))
     crop = pp.Pipeline([pp.decode(), pp.crop(0, 0, 3000, 3000), pp.tensor()])
     with pytest.raises(pp.PixprepError, match=r"none of the 4 images was compared; scene: .*DOES_NOT_FIT"):
         compare(crop)
@@ -400,7 +405,7 @@ def test_every_op_on_pixel_values_equals_its_frozen_results(op):
     assert row.max == 0
 
 
-ALIKE = [
+EQUAL_FILTERS = [
     {"pillow nearest", "pillow12 nearest"},
     {"pillow box antialias", "pillow12 box antialias"},
     {"torchvision nearest", "opencv nearest"},
@@ -420,13 +425,13 @@ def test_the_frozen_results_of_any_two_decodings_or_filters_differ():
     for one, other in combinations(values, 2):
         (stage, _, what), (other_stage, _, other_what) = one.partition(" "), other.partition(" ")
         if stage == other_stage and stage not in ("brightness", "gamma", "sharpness"):
-            is_alike = any({what, other_what} <= alike for alike in ALIKE)
+            is_alike = any({what, other_what} <= alike for alike in EQUAL_FILTERS)
             share = (values[one] != values[other]).mean()
             assert is_alike or share > (0.02 if stage == "decode" else 0.003), (one, other)
 
 
 def test_the_json_has_these_fields_and_null_for_infinity():
-    narrow = wrong("decode", lambda pixels, _: pixels[:, :-1])
+    narrow = with_changed_stage("decode", lambda pixels, _: pixels[:, :-1])
     document = json.loads(compare(pipeline(), [*IMAGES, ("broken", b"x")], narrow).to_json())
     assert list(document) == ["is_exact", "summary", "source", "differences", "uncompared", "rows", "absent", "refused"]
     first = document["rows"][0]
@@ -564,7 +569,7 @@ def test_an_image_resized_twice_is_compared_resize_by_resize(ops_, color):
     def change(right, op):
         return Original(FORMULA.library, lambda pixels: right.run(pixels) // 2) if op.like == INSTALLED else right
 
-    assert "resize" in broken(certified(chain, Otherwise(resize=change)))
+    assert "resize" in failed_stages(certified(chain, ReplacedOriginals(resize=change)))
 
 
 def test_a_difference_in_training_is_shown_at_the_stage_where_it_arises():
@@ -573,8 +578,8 @@ def test_a_difference_in_training_is_shown_at_the_stage_where_it_arises():
 
     chain = [pp.decode(), pp.random_resized_crop(24, like=INSTALLED), pp.color_jitter(hue=0.3), TRAINED[-1]]
     assert certified(chain).is_exact
-    found = certified(chain, Otherwise(levels=change))
-    assert broken(found) == ["levels", "end to end"]
+    found = certified(chain, ReplacedOriginals(levels=change))
+    assert failed_stages(found) == ["levels", "end to end"]
     assert rows(found)["levels"].images == 2
 
 

@@ -15,7 +15,7 @@ metrics = pytest.importorskip("ultralytics.utils.metrics")
 import pixprep as pp  # noqa: E402
 
 SIZE = 480, 640
-BACK = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32(SIZE)}  # a letterbox of 320 x 320
+TO_PHOTO = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32(SIZE)}  # a letterbox of 320 x 320
 EXTRA = {"detect": 0, "segment": 8, "pose": 17 * 3, "obb": 1}
 
 
@@ -51,7 +51,7 @@ def test_detections_equal_ultralytics(task, seed, monkeypatch):
     rng = np.random.default_rng(seed)
     prototypes = rng.normal(size=(8, 80, 80)).astype(np.float32)
     outputs = {"output0": output} | ({"output1": prototypes} if task == "segment" else {})
-    ours = pp.detections(outputs | BACK, task, keypoints=(17, 3) if task == "pose" else None, most=300)
+    ours = pp.detections(outputs | TO_PHOTO, task, keypoints=(17, 3) if task == "pose" else None, most=300)
     given = torch.from_numpy(output)[None].clone()
     (theirs,) = nms.non_max_suppression(given, 0.25, 0.45, nc=3, rotated=task == "obb")
     if task == "obb":  # its "fast" suppression also removes boxes that overlap a removed box

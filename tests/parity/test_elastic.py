@@ -39,7 +39,7 @@ FIELDS = {
 }
 
 
-def made(fields, draws=DRAWS):
+def displaced_samples(fields, draws=DRAWS):
     """Yield (photo, our pixels, our displacement field in torchvision's format) for each sample.
 
     The images are large enough for the blur.
@@ -70,7 +70,7 @@ def made(fields, draws=DRAWS):
 def test_pixels_of_a_field_equal_torchvision_for_tensors_and_images(name, how, like):
     count, fields = 0, FIELDS[name]
     colour = np.broadcast_to(fields.get("fill", 0), 3).tolist()
-    for photo, ours, field in made(fields | {"filter": how}, DRAWS):
+    for photo, ours, field in displaced_samples(fields | {"filter": how}, DRAWS):
         np.testing.assert_array_equal(as_array(F.elastic(as_theirs(photo, like), field, how, colour)), ours)
         count += ours.size
     assert count > 1_000_000
@@ -80,7 +80,7 @@ def test_pixels_of_a_field_equal_torchvision_for_tensors_and_images(name, how, l
 def test_pixels_of_v1_are_equal_except_for_blended_fill(how, fill):
     wrong = [0, 0]
     for index, colour in enumerate((fill, 255)):
-        for photo, ours, field in made(FIELDS["strong"] | {"filter": how, "fill": colour}, 60):
+        for photo, ours, field in displaced_samples(FIELDS["strong"] | {"filter": how, "fill": colour}, 60):
             theirs = v1.elastic_transform(as_theirs(photo, "pillow"), field, v2.InterpolationMode(how), [colour] * 3)
             wrong[index] += np.count_nonzero(as_array(theirs) != ours)
     assert wrong[0] == 0

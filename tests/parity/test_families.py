@@ -252,7 +252,7 @@ IMPORTED = {
 }
 
 
-def apart(pipeline, theirs, photos):
+def max_difference(pipeline, theirs, photos):
     """Return the distance of the tensors for each photo, or 1e9 if sizes or types differ."""
     (name,) = (name for name, output in pipeline.outputs.items() if output.spec.layout)
     found = []
@@ -272,12 +272,12 @@ def test_every_file_is_compared():
 def test_a_file_gives_the_tensors_of_its_package_and_a_wrong_file_does_not(name):
     original, part = CALLS[name]
     theirs, photos = original(), LINES if name == "easyocr-recognizer" else PHOTOS
-    found = apart(FAMILIES[name], theirs, photos)
+    found = max_difference(FAMILIES[name], theirs, photos)
     assert max(found) == 0
     text = FAMILIES[name].to_json()
     assert part in text, text
     wrong = pp.Pipeline.from_json(text.replace(part, "", 1))
-    assert max(apart(wrong, theirs, photos)) > 0
+    assert max(max_difference(wrong, theirs, photos)) > 0
 
 
 @pytest.mark.parametrize("name", IMPORTED)
@@ -285,7 +285,7 @@ def test_an_imported_processor_gives_the_tensors_of_its_class(name):
     processor = getattr(pytest.importorskip("transformers"), name)(**IMPORTED[name])
     pipeline = from_transformers({"image_processor_type": name} | IMPORTED[name])
     theirs = lambda encoded: processor(pil_of(encoded), return_tensors="np")["pixel_values"][0]  # noqa: E731
-    assert max(apart(pipeline, theirs, PHOTOS)) == 0
+    assert max(max_difference(pipeline, theirs, PHOTOS)) == 0
 
 
 def test_detrs_rounding_of_sizes_is_equal_for_2000_images():

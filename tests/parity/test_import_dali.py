@@ -317,7 +317,7 @@ def test_ties_of_gray_equal_dali_with_the_same_number_of_channels(dali):
 @pytest.mark.parametrize("way", ["CUBIC", "LANCZOS3"])
 def test_a_resize_after_a_rotation_is_as_close_as_the_rotation(dali, way):
     def build(data):
-        pixels = dali.fn.rotate(sized(dali, data), angle=33.0, fill_value=7)
+        pixels = dali.fn.rotate(resized_from_header(dali, data), angle=33.0, fill_value=7)
         return dali.fn.resize(pixels, size=[71, 50], interp_type=getattr(dali.types, f"INTERP_{way}"))
 
     encoded = images("any")
@@ -326,7 +326,7 @@ def test_a_resize_after_a_rotation_is_as_close_as_the_rotation(dali, way):
         assert_close(engine.run_batch(encoded)["tensor"], theirs, EQUAL)
 
 
-def sized(dali, encoded):
+def resized_from_header(dali, encoded):
     return dali.fn.resize(dali.fn.decoders.image(encoded), size=[61, 83])
 
 
@@ -352,7 +352,7 @@ def partly_padded(dali, encoded):
 
 
 def with_dims_of_one(dali, encoded):
-    lone = dali.fn.expand_dims(sized(dali, encoded), axes=[0, 2], new_axis_names="AB")
+    lone = dali.fn.expand_dims(resized_from_header(dali, encoded), axes=[0, 2], new_axis_names="AB")
     return dali.fn.squeeze(lone, axes=[2]) / 255.0
 
 
@@ -370,7 +370,7 @@ def on_a_large_canvas(dali, encoded):
 
 
 def erased(dali, encoded):
-    pixels = dali.fn.erase(sized(dali, encoded), anchor=[0.01, 0.29], shape=[0.29, 0.57], normalized=True)
+    pixels = dali.fn.erase(resized_from_header(dali, encoded), anchor=[0.01, 0.29], shape=[0.29, 0.57], normalized=True)
     return dali.fn.erase(pixels, anchor=[40, 2], shape=[9, 30], fill_value=[1, 2, 3])
 
 
@@ -395,7 +395,7 @@ def shrunk(dali, encoded):
 
 
 def combined(dali, encoded):
-    pixels, of = sized(dali, encoded), dali.fn.transforms
+    pixels, of = resized_from_header(dali, encoded), dali.fn.transforms
     middle = dali.fn.cast(pixels.shape()[0:2], dtype=dali.types.FLOAT) / 2
     turn = of.rotation(of.scale(scale=[1.2, 0.9], center=[9, 20]), angle=-33.3, center=middle)
     window = of.crop(from_start=[0, 3], from_end=[61, 83], to_start=[2, 0], to_end=[70, 64])
@@ -414,7 +414,7 @@ def one_channel(dali, encoded, *, is_first=False, color="RGB", **options):
 
 
 def fourth(dali, encoded, **options):
-    return dali.fn.crop_mirror_normalize(sized(dali, encoded), pad_output=True, **options)
+    return dali.fn.crop_mirror_normalize(resized_from_header(dali, encoded), pad_output=True, **options)
 
 
 BEYOND = {"crop": (70, 90), "out_of_bounds_policy": "pad"}
@@ -458,18 +458,22 @@ BUILDS = {
     "an affine map of transforms": combined,
     "dims of one": with_dims_of_one,
     "a shift of normalize": lambda dali, encoded: dali.fn.normalize(
-        sized(dali, encoded), mean=101.7, stddev=57.0, scale=64, shift=128
+        resized_from_header(dali, encoded), mean=101.7, stddev=57.0, scale=64, shift=128
     ),
-    "turned to a size": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=33.0, size=[90, 70]),
-    "turned by a right angle": lambda dali, encoded: dali.fn.rotate(sized(dali, encoded), angle=-90.0, size=[70, 91]),
+    "turned to a size": lambda dali, encoded: dali.fn.rotate(
+        resized_from_header(dali, encoded), angle=33.0, size=[90, 70]
+    ),
+    "turned by a right angle": lambda dali, encoded: dali.fn.rotate(
+        resized_from_header(dali, encoded), angle=-90.0, size=[70, 91]
+    ),
     "turned, on a colour": lambda dali, encoded: dali.fn.rotate(
-        sized(dali, encoded), angle=9.0, size=[64, 64], fill_value=9
+        resized_from_header(dali, encoded), angle=9.0, size=[64, 64], fill_value=9
     ),
     "an affine map of one size": lambda dali, encoded: dali.fn.warp_affine(
-        sized(dali, encoded), matrix=[0.9, 0.1, 2, -0.2, 1.1, 3]
+        resized_from_header(dali, encoded), matrix=[0.9, 0.1, 2, -0.2, 1.1, 3]
     ),
     "rows and columns behind a transposition": lambda dali, encoded: dali.fn.transpose(
-        sized(dali, encoded), perm=[2, 0, 1]
+        resized_from_header(dali, encoded), perm=[2, 0, 1]
     )[:, 4:-4, 8:72],
     "gray and back": grayed,
     "gray of BGR": grayed_of_bgr,

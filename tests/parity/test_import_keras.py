@@ -187,7 +187,7 @@ def augmented(*layers, height=72, width=96):
     )
 
 
-def trained(pipeline, images, epoch=0):
+def training_results(pipeline, images, epoch=0):
     """Return the tensors and the random parameters of each image in training."""
     side = pipeline.for_training()
     drawn = side.plan.draw(seed=4, epoch=epoch, indices=range(len(images)))
@@ -202,7 +202,7 @@ def test_a_random_flip_equals_one_of_the_layers_two_results(mode):
     layer = LAYERS.RandomFlip(mode)
     pipeline = from_keras(config(augmented()), training=config(augmented(layer)), loader="decode_image")
     images = [photo(), photo("flower")] * 10
-    tensors, draws = trained(pipeline, images)
+    tensors, draws = training_results(pipeline, images)
     seen = set()
     for image, tensor, draw in zip(images, tensors, draws, strict=True):
         is_flipped = draw["random_flip#0"]["flip"]
@@ -222,7 +222,7 @@ def test_a_random_crop_equals_the_layers_with_the_same_parameters():
         config(augmented(height=48, width=40)), training=config(augmented(layer)), loader="decode_image"
     )
     images = [photo(), photo("flower")] * 10
-    tensors, draws = trained(pipeline, images)
+    tensors, draws = training_results(pipeline, images)
     for image, tensor, draw in zip(images, tensors, draws, strict=True):
         words = draw["random_crop#0"]
         resized = tf.image.resize(decoded(image), (72, 96))

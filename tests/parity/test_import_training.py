@@ -427,7 +427,7 @@ def test_incompatible_modes_are_rejected():
     assert "must be the same in training" in refusal(from_torchvision, serve, training=train)
 
 
-OTHERWISE = {
+MIXED_MODES = {
     "weights that divide, a recipe that multiplies": (
         "ResNet50_Weights.IMAGENET1K_V2",
         v2.Compose([v2.RandomResizedCrop(176), v2.TrivialAugmentWide(), v2.PILToTensor(), *V2_END, v2.ToPureTensor()]),
@@ -441,9 +441,9 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("case", OTHERWISE)
+@pytest.mark.parametrize("case", MIXED_MODES)
 def test_modes_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, caplog):
-    serve, train, kept = OTHERWISE[case]
+    serve, train, kept = MIXED_MODES[case]
     pipeline = from_torchvision(serve, training=train)
     (note,) = [record.getMessage() for record in caplog.records]
     assert f'uses the "arithmetic" of serving for both, "{kept}".' in note
@@ -457,7 +457,9 @@ def test_modes_of_v1_and_v2_are_one_file_with_the_arithmetic_of_serving(case, ca
 
 
 def test_modes_with_the_same_arithmetic_give_no_note(caplog):
-    from_torchvision(OTHERWISE["an evaluation that multiplies, a recipe that divides"][0], training=v2.Compose(V2_CROP))
+    from_torchvision(
+        MIXED_MODES["an evaluation that multiplies, a recipe that divides"][0], training=v2.Compose(V2_CROP)
+    )
     assert not caplog.records
 
 

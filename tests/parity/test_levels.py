@@ -166,7 +166,7 @@ def sometimes(name):
     return lambda words: lambda x: transform.transform(x, params(x)) if words["apply"] else x
 
 
-def drawn(op, like, size, color="rgb"):
+def cropped_samples(op, like, size, color="rgb"):
     """Apply a random crop and then the op. Yield (pixels of the crop, the op's parameters, our tensor)."""
     chain = [pp.decode(color=color), pp.random_crop(*size), of(op, like), pp.crop(0, 0, *size, only="serving")]
     pipeline = pp.Pipeline([*chain, pp.tensor(dtype="uint8", layout="hwc")]).for_training()
@@ -192,7 +192,7 @@ def differing_draws(op, like, expected):
     """Return the same numbers as ``differing``, but for random ops."""
     wrong = count = 0
     for size in SIZES:
-        for pixels, words, ours in drawn(op, like, size):
+        for pixels, words, ours in cropped_samples(op, like, size):
             wrong += np.count_nonzero(theirs(expected(words), pixels, like) != ours)
             count += ours.size
     return wrong, count
@@ -277,7 +277,7 @@ def test_the_defaults_equal_torchvision():
 
 
 def test_bgr_pixels_are_the_same_pixels():
-    (first,) = {tuple(words) for _, words, _ in drawn(pp.color_jitter(hue=0.3), "pillow", (9, 8), "bgr")}
+    (first,) = {tuple(words) for _, words, _ in cropped_samples(pp.color_jitter(hue=0.3), "pillow", (9, 8), "bgr")}
     assert first == ("hue",)
-    for pixels, words, ours in drawn(pp.color_jitter(**JITTER), "pillow", (9, 8), "bgr"):
+    for pixels, words, ours in cropped_samples(pp.color_jitter(**JITTER), "pillow", (9, 8), "bgr"):
         assert np.array_equal(theirs(jittered(words), pixels, "pillow"), ours[:, :, ::-1])

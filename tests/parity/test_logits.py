@@ -79,7 +79,7 @@ def logits(network, photos, pipeline):
         return network(np.stack(engine.run([encoded for encoded, _ in photos])))
 
 
-def hits(values, photos, count):
+def top_count(values, photos, count):
     """Return the number of photos whose label is among the ``count`` largest logits."""
     best = np.argsort(-values, axis=1)[:, :count]
     return sum(label in row for row, (_, label) in zip(best, photos, strict=True))
@@ -98,4 +98,4 @@ def test_different_pixels_give_different_logits(photos, network, expected, chang
 
 
 def test_the_labels_are_predicted(photos, expected):
-    assert (hits(expected, photos, 1), hits(expected, photos, 5)) == (18, 19)
+    assert (top_count(expected, photos, 1), top_count(expected, photos, 5)) == (18, 19)

@@ -133,7 +133,7 @@ CASES = {
 }
 
 
-def made(ops, like, op):
+def sampled_masks(ops, like, op):
     """Yield (mask, random parameters, our mask) for each sample."""
     ops = [msgspec.structs.replace(each, like=like) if hasattr(each, "like") else each for each in ops]
     pipeline = pp.Pipeline(
@@ -154,7 +154,7 @@ def differing(name, like="torchvision", op=None):
     ops, expected_of = CASES[name]
     op = op or pp.mask(ignore=IGNORE)
     wrong = of = 0
-    for sample, words, fields in made(ops, like, op):
+    for sample, words, fields in sampled_masks(ops, like, op):
         theirs = expected_of(tv_tensors.Mask(torch.from_numpy(sample["mask"].copy())), words).numpy()
         assert fields["mask"].shape == theirs.shape
         wrong, of = wrong + np.count_nonzero(fields["mask"] != theirs), of + theirs.size
@@ -182,7 +182,7 @@ def test_a_resize_and_its_crops_are_equal_for_a_pillow_image(name):
 def test_a_warp_like_pillow_equals_pillow_for_a_mask(name):
     ops, expected_of = CASES[name]
     others = 0
-    for sample, words, fields in made(ops, "pillow", pp.mask(ignore=IGNORE)):
+    for sample, words, fields in sampled_masks(ops, "pillow", pp.mask(ignore=IGNORE)):
         image = tv_tensors.Mask(torch.from_numpy(sample["mask"]))
         theirs = expected_of(image, words).numpy()
         others += np.count_nonzero(fields["mask"] != theirs)
@@ -200,7 +200,7 @@ def test_a_warp_like_pillow_equals_pillow_for_a_mask(name):
 @pytest.mark.parametrize("name", ["random_resized_crop, random_flip", "random_crop, reflect", *WARPS])
 def test_each_mask_of_objects_equals_that_of_a_torchvision_mask(name):
     ops, expected_of = CASES[name]
-    for sample, words, fields in made(ops, "torchvision", pp.masks()):
+    for sample, words, fields in sampled_masks(ops, "torchvision", pp.masks()):
         theirs = expected_of(tv_tensors.Mask(torch.from_numpy(sample["masks"]).byte()), words).numpy()
         theirs[theirs == IGNORE] = 0
         assert np.array_equal(fields["masks"], theirs)

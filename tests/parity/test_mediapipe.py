@@ -68,7 +68,7 @@ def mirror():
 
 
 @pytest.fixture(scope="module")
-def seen():
+def model_input():
     """Return a function that maps a photo and an optional region to the tensor (SIDE, SIDE, 3) that a task's model
     receives.
     """
@@ -89,7 +89,7 @@ def seen():
 
 
 @pytest.mark.parametrize("region", [(), (0.25, 0.125, 0.75, 0.5)])
-def test_a_photo_is_warped_like_mediapipes_tasks(seen, region):
+def test_a_photo_is_warped_like_mediapipes_tasks(model_input, region):
     warp = pp.warp(quad="region", height=SIDE, width=SIDE, padding_mode="edge")
     normalize = pp.normalize(arithmetic="multiply")
     pipeline = pp.Pipeline([pp.decode(), warp, normalize, pp.tensor(layout="hwc")])
@@ -97,7 +97,7 @@ def test_a_photo_is_warped_like_mediapipes_tasks(seen, region):
     other = pp.Pipeline([pp.decode(), resize, normalize, pp.tensor(layout="hwc")])
     with pp.Engine(pipeline, threads=1) as engine, pp.Engine(other, threads=1) as resizing:
         for encoded in PHOTOS:
-            theirs, (height, width) = seen(encoded, *region)
+            theirs, (height, width) = model_input(encoded, *region)
             left, top, right, bottom = np.array(region or (0, 0, 1, 1)) * (width, height, width, height)
             quad = [[left, top], [right, top], [right, bottom], [left, bottom]]
             assert np.array_equal(engine.run([encoded], inputs={"region": [[quad]]})[0], theirs)

@@ -160,14 +160,14 @@ def test_a_region_of_a_photo_equals_its_package_and_a_wrong_one_does_not(heading
 @pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")
 def test_a_face_differs_from_insightface_by_the_rounding_of_its_matrix():
     """The reference is InsightFace without changes, which uses float32 up to the matrix."""
-    theirs, apart = insightface(np.float32), []
+    theirs, max_difference = insightface(np.float32), []
     for seed, encoded in enumerate(PHOTOS):
         values = faces(seed)
         for points, ours in zip(values, rows(RECIPES[ARCFACE], encoded, values), strict=True):
             if not isinstance(ours, pp.ImageError):
-                apart.append(np.abs(ours - theirs(encoded, points)) * 127.5)
-    assert np.mean(np.array(apart) > 0.5) < 5e-4
-    assert np.max(apart) < 9
+                max_difference.append(np.abs(ours - theirs(encoded, points)) * 127.5)
+    assert np.mean(np.array(max_difference) > 0.5) < 5e-4
+    assert np.max(max_difference) < 9
 
 
 def test_a_document_is_rectified_like_imutils():
@@ -242,7 +242,7 @@ def lore():
     return lambda encoded: model.preprocess(bgr_of(encoded))["img"][0]
 
 
-def apart(pipeline, encoded, theirs):
+def max_difference(pipeline, encoded, theirs):
     """Return the maximum difference. For a table, docs/models.md contains the matrix."""
     scale = 768 / max(bgr_of(encoded).shape[:2])
     inputs = {name: [[[[scale, 0, 0], [0, scale, 0]]]] for name in pipeline.inputs}
@@ -263,8 +263,10 @@ WHOLE = {
 def test_a_whole_photo_equals_its_package_and_a_wrong_one_does_not(heading):
     make, most, wrongs = WHOLE[heading]
     theirs, encoded = make(), [*PHOTOS, *(png(scene(*size)) for size in SIZES)]
-    assert max(apart(RECIPES[heading], photo, theirs) for photo in encoded) <= most
+    assert max(max_difference(RECIPES[heading], photo, theirs) for photo in encoded) <= most
     for old, new in wrongs:
         text = RECIPES[heading].to_json()
         assert old in text
-        assert any(apart(pp.Pipeline.from_json(text.replace(old, new)), photo, theirs) > 1e-3 for photo in encoded), new
+        assert any(
+            max_difference(pp.Pipeline.from_json(text.replace(old, new)), photo, theirs) > 1e-3 for photo in encoded
+        ), new

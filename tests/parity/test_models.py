@@ -34,7 +34,7 @@ DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORC
 
 
 @cache
-def every():
+def all_photos():
     """Return the photos, which are read only if a package is installed."""
     return [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 
@@ -175,12 +175,12 @@ def tensors(pipeline, photos=None):
     """Return the tensor of the image for each photo."""
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
     with pp.Engine(pipeline, threads=1) as engine:
-        return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos or every()]
+        return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos or all_photos()]
 
 
 def equal_count(pipeline, theirs, photos=None):
     """Return how many of the tensors are equal bit for bit."""
-    photos = photos or every()
+    photos = photos or all_photos()
     pairs = zip(tensors(pipeline, photos), map(theirs, photos), strict=True)
     return sum(ours.dtype == its.dtype and np.array_equal(ours, its) for ours, its in pairs)
 
@@ -200,20 +200,20 @@ EXACT = {
 @pytest.mark.parametrize("heading", EXACT)
 def test_a_recipe_gives_the_tensors_of_its_package_and_a_wrong_one_does_not(heading):
     original, wrong = EXACT[heading]
-    theirs, photos = original(), every() if heading == DETECTOR else [*every(), LONG]
+    theirs, photos = original(), all_photos() if heading == DETECTOR else [*all_photos(), LONG]
     assert equal_count(RECIPES[heading], theirs, photos) == len(photos)
     for change in wrong:  # negative controls
         assert equal_count(changed(heading, change), theirs, photos) < len(photos), change
 
 
 def test_yoloxs_own_formula_equals_that_of_ddddocr():
-    assert equal_count(RECIPES[YOLOX], yolox) == len(every())
-    assert equal_count(changed(YOLOX, ("416", "640")), lambda encoded: yolox(encoded, 640)) == len(every())
+    assert equal_count(RECIPES[YOLOX], yolox) == len(all_photos())
+    assert equal_count(changed(YOLOX, ("416", "640")), lambda encoded: yolox(encoded, 640)) == len(all_photos())
 
 
 def test_without_torchvision_rtdetr_is_resized_with_pillow():
     without = changed(RTDETR, (', "like": "torchvision"', ""), (', "arithmetic": "multiply"', ""))
-    assert equal_count(without, rtdetr_of_pillow()) == len(every())
+    assert equal_count(without, rtdetr_of_pillow()) == len(all_photos())
 
 
 @pytest.mark.parametrize("limit", ["min", "max"])
@@ -232,7 +232,7 @@ def test_paddleocr_detects_the_same_as_rapidocr_with_either_limit(limit):
         ('"shrink": false', '"enlarge": false'),
     ]
     pipeline = RECIPES[DETECTOR] if limit == "min" else changed(DETECTOR, *longer)
-    assert equal_count(pipeline, theirs, [*every(), LONG]) == len(every()) + 1
+    assert equal_count(pipeline, theirs, [*all_photos(), LONG]) == len(all_photos()) + 1
 
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -258,13 +258,13 @@ def test_paddleocr_recognizes_the_same_as_rapidocr():
     recognizer = paddlex("text_recognition").OCRReisizeNormImg()
     wide = png(scene(20, 2000))  # wider than 3200 in rapidocr
     theirs = lambda encoded: recognizer([bgr_of(encoded)])[0]  # noqa: E731
-    assert equal_count(RECIPES[RECOGNIZER], theirs, [*every(), wide]) == len(every()) + 1
+    assert equal_count(RECIPES[RECOGNIZER], theirs, [*all_photos(), wide]) == len(all_photos()) + 1
 
 
 def test_a_captcha_is_converted_to_gray_after_its_resize():
     theirs = ddddocr_recognizer()
     before = changed(CAPTCHA, ('"decode", ', '"decode", "color": "gray", '), ('    {"op": "grayscale"},\n', ""))
-    levels = [255 * abs(ours - theirs(photo)).max() for ours, photo in zip(tensors(before), every(), strict=True)]
+    levels = [255 * abs(ours - theirs(photo)).max() for ours, photo in zip(tensors(before), all_photos(), strict=True)]
     print(f"grayed first: up to {max(levels):.1f} levels apart")
     assert 5 < max(levels) < 8, "docs/models.md says 7 levels"
 
@@ -275,7 +275,7 @@ def test_paddledetection_gets_its_three_inputs(interp, most, share):
     pipeline = RECIPES[PADDLE] if interp == "BICUBIC" else changed(PADDLE, (', "filter": "bicubic"', ""))
     shares = []
     with pp.Engine(pipeline, threads=1) as engine:
-        for photo in every():
+        for photo in all_photos():
             found, (shape, image, scale) = engine.run_batch([photo]), theirs(photo)
             assert np.array_equal(found["im_shape"], shape)
             assert np.array_equal(found["scale_factor"], scale)
@@ -293,7 +293,7 @@ def test_paddledetections_own_code_divides():
         return deployed(rgb, 640 / float(height), 640 / float(width))
 
     divided = changed(PADDLE, (', "filter": "bicubic"', ""), ('"multiply"', '"divide"'))
-    assert equal_count(divided, theirs) == len(every())
+    assert equal_count(divided, theirs) == len(all_photos())
     levels = np.arange(256, dtype=np.uint8)
     # this is the last bit that "What does not fit" mentions
     for mean, std in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225)):
@@ -313,7 +313,7 @@ def test_an_aspect_ratio_is_kept_like_in_paddlex_or_like_in_paddledetections_own
     own = pp.Pipeline([pp.decode(), by_scale, pp.normalize(arithmetic="divide"), pp.scale_factor(), pp.tensor()])
     most, share, factor = 0.0, 0.0, 0.0
     with pp.Engine(pipeline, threads=1) as engine, pp.Engine(own, threads=1) as deploying:
-        for photo in every():
+        for photo in all_photos():
             rgb, found, (_, image, scales) = rgb_of(photo), engine.run_batch([photo]), theirs(photo)
             assert np.array_equal(found["tensor"][0], image[0])
             assert np.array_equal(found["scale_factor"], scales)
@@ -333,7 +333,7 @@ def test_an_aspect_ratio_is_kept_like_in_paddlex_or_like_in_paddledetections_own
 
 def test_torchvisions_detectors_differ_by_a_sixtieth_of_a_pixel_value():
     theirs, most = torchvision_detector(), []
-    for photos in ([*every()[:3], *every()[-2:]], [png(images.noise(1200, 1600))]):
+    for photos in ([*all_photos()[:3], *all_photos()[-2:]], [png(images.noise(1200, 1600))]):
         pairs = zip(tensors(RECIPES[TORCHVISION], photos), map(theirs, photos), strict=True)
         most.append(max(np.abs(ours - its).max() for ours, its in pairs))
     print(f"torchvision: photos up to {most[0]:.1e} apart, noise {most[1]:.1e}")

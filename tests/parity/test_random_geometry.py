@@ -392,7 +392,7 @@ CASES = {
 }
 
 
-def made(case, like):
+def sampled_crops(case, like):
     """Yield (pixels of the photo, random parameters, our uint8 tensor) for each sample."""
     ops = [resizing(op, like) for op in case.ops]
     tensor = [pp.resize(height=40, width=36, only="serving"), pp.tensor(dtype="uint8", layout="hwc")]
@@ -426,7 +426,7 @@ def resizing(op, like):
 @pytest.mark.parametrize("name", CASES)
 def test_every_value_of_a_sample_equals_torchvision(name, like):
     count = 0
-    for photo, words, ours in made(CASES[name], like):
+    for photo, words, ours in sampled_crops(CASES[name], like):
         np.testing.assert_array_equal(as_array(CASES[name].expected(as_theirs(photo, like), words)), ours)
         count += ours.size
     assert count > 100_000

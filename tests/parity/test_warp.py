@@ -48,7 +48,7 @@ def noise(height, width):
 PHOTOS = [make(*size) for size in SIZES for make in (scene, noise)]
 
 
-def made(ops, draws=DRAWS):
+def warped_samples(ops, draws=DRAWS):
     """Yield (photo, random parameters, our pixels) for each sample. Each photo has its own plan."""
     count = -(-draws // len(PHOTOS))
     for place, photo in enumerate(PHOTOS):
@@ -83,7 +83,7 @@ def differing(ops, like, expected=None, draws=DRAWS):
     """
     ops = [with_like(op, like) for op in ops]
     wrong = of = most = 0
-    for photo, words, ours in made(ops, draws):
+    for photo, words, ours in warped_samples(ops, draws):
         image = as_theirs(photo, like)
         result = as_array(expected(image, words) if expected else twin_of(ops, image, words))
         assert result.shape == ours.shape
@@ -131,7 +131,7 @@ def test_the_values_of_a_random_affine_map_like_opencv_equal_opencv(how, mode):
     ends = {"filter": how, "like": "opencv", "padding_mode": mode, "fill": FILL if mode == "constant" else 0}
     op = pp.random_affine(90, (0.2, 0.3), (0.4, 2.5), (-20, 20, -10, 30), **ends)
     others = same = of = 0
-    for photo, words, ours in made([op], 60):
+    for photo, words, ours in warped_samples([op], 60):
         (fixed,) = op.fixed(words["random_affine#0"])
         assert np.array_equal(ours, recoloured(fixed, photo))
         another = changed(fixed, padding_mode="edge" if mode == "reflect" else "reflect", fill=0)

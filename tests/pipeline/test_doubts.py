@@ -28,7 +28,7 @@ def pipeline(*ops, size=256, crop=224):
     return pp.Pipeline([pp.decode(), pp.resize(size), pp.center_crop(crop), *ops, pp.tensor()])
 
 
-ODD = pipeline(pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD))
+UNUSUAL_RANGES = pipeline(pp.normalize(mean=LEVEL_MEAN, std=LEVEL_STD))
 ODD_TEXT = f'ops[3] "normalize": the values of "tensor" range from -2.118 to -1.787 (a range of only 0.017): {SCALE_1}'
 
 
@@ -68,10 +68,10 @@ def test_an_odd_range_is_reported_with_the_probable_intention(op, text):
 def test_the_first_use_of_a_pipeline_reports_its_odd_range(caplog):
     photo = jpeg(scene(300, 300))
     for use in (pp.Engine, lambda each, **options: pp.Loader([{"image": photo}], each, batch_size=1, **options)):
-        use(ODD, odd_range=True).close()
+        use(UNUSUAL_RANGES, odd_range=True).close()
         use(pipeline(USUAL[0])).close()
         assert caplog.text == ""
-        use(ODD).close()
+        use(UNUSUAL_RANGES).close()
         assert [record.message for record in caplog.records] == [
             f"{ODD_TEXT}; if this is intended, pass odd_range=True"
         ]
@@ -79,8 +79,8 @@ def test_the_first_use_of_a_pipeline_reports_its_odd_range(caplog):
 
 
 def test_tools_that_show_a_pipeline_do_not_warn_about_their_own_pipelines(caplog):
-    preview(ODD, jpeg(scene(300, 300)))
-    verify(ODD, images=[("photo", jpeg(scene(300, 300)))], generate=False)
+    preview(UNUSUAL_RANGES, jpeg(scene(300, 300)))
+    verify(UNUSUAL_RANGES, images=[("photo", jpeg(scene(300, 300)))], generate=False)
     assert caplog.text == ""
 
 
@@ -119,7 +119,7 @@ def test_a_crop_larger_than_the_resized_image_is_reported():
 
 def test_check_and_build_reject_an_odd_range_unless_it_is_meant(tmp_path, capsys):
     file, models = tmp_path / "pipeline.json", tmp_path / "models"
-    ODD.save(file)
+    UNUSUAL_RANGES.save(file)
     assert list(map(str, check_pipeline(file))) == [
         f"pipeline.json: {ODD_TEXT}: or pass --odd-range if this is intended"
     ]
@@ -127,7 +127,7 @@ def test_check_and_build_reject_an_odd_range_unless_it_is_meant(tmp_path, capsys
     assert main(["check", str(file), "--odd-range"]) == 0
     assert capsys.readouterr() == (f"{file}: no problem found\n", "")
     with pytest.raises(PipelineError) as caught:
-        build(models, pipeline=ODD)
+        build(models, pipeline=UNUSUAL_RANGES)
     assert str(caught.value) == f"{ODD_TEXT}; or pass --odd-range if this is intended"
     assert not models.exists()
     capsys.readouterr()
@@ -144,7 +144,7 @@ def test_check_warns_about_black_padding(tmp_path, capsys):
 def test_a_repository_can_declare_that_an_odd_range_is_meant(tmp_path):
     folder = tmp_path / "models" / "photo.pixprep"
     (folder / "1").mkdir(parents=True)
-    ODD.save(folder / "1" / "pipeline.json")
+    UNUSUAL_RANGES.save(folder / "1" / "pipeline.json")
     remedy = 'or set the parameter odd_range to "meant" in photo.pixprep/config.pbtxt'
     assert list(map(str, check(folder.parent))) == [f"photo.pixprep/1/pipeline.json: {ODD_TEXT}: {remedy}"]
     (folder / "config.pbtxt").write_text('parameters { key: "odd_range" value { string_value: "meant" } }')

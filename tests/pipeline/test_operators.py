@@ -572,7 +572,7 @@ def test_a_motion_receives_the_parameters_of_its_operator():
     assert len({*map(tuple, drawn)}) > 1
 
 
-def raised(error):
+def error_of(error):
     def motion(*_):
         raise error
 
@@ -586,8 +586,8 @@ def raised(error):
         (lambda *_: [[np.nan, 0, 0], [0, 1, 0]], " failed on .*ValueError"),
         (lambda *_: np.zeros((3, 3)), " failed on .*LinAlgError"),
         (lambda *_: None, " failed on .*ValueError"),
-        (raised(pp.ImageError("OPERATOR", "no page is seen")), ": no page is seen"),
-        (raised(SystemExit(3)), " failed on .*SystemExit"),
+        (error_of(pp.ImageError("OPERATOR", "no page is seen")), ": no page is seen"),
+        (error_of(SystemExit(3)), " failed on .*SystemExit"),
     ],
     ids=["2 x 2", "no number", "no inverse", "nothing", "with words", "that ends a process"],
 )

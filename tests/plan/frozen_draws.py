@@ -149,9 +149,9 @@ def frozen():
     found = {}
     for name, several in OPTIONS.items():
         for fields in several:
-            found[f"{name}({called(fields)})"] = of_op({"op": name, **fields})
+            found[f"{name}({called(fields)})"] = op_draws({"op": name, **fields})
     for name, fields in ORDERS.items():
-        found[f"order of samples, {name}"] = of_order({"samples": 40, "batch_size": 8, "shuffle": True, **fields})
+        found[f"order of samples, {name}"] = order_draws({"samples": 40, "batch_size": 8, "shuffle": True, **fields})
     for fields in MIXES:
         mix = pp.Mix(10, **fields)
         found[f"Mix({called(fields)})"] = packed(
@@ -165,7 +165,7 @@ def frozen():
     return found
 
 
-def of_op(entry):
+def op_draws(entry):
     """Return the random parameters of one op."""
     op, cut, tensor = convert(entry, OPS[entry["op"]]), pp.center_crop(1), pp.tensor(only="training")
     ops = [pp.decode(), op, cut, tensor]
@@ -190,7 +190,7 @@ def words(step, height, width, numbers):
     return [drawn, within(drawn, boxes).tolist()] if isinstance(step, IouCrop) else drawn
 
 
-def of_order(fields):
+def order_draws(fields):
     """Return the samples of each batch in some epochs, and the samples that replace broken ones."""
     order = Order(**fields, seed=5)
     first = [part.indices.tolist() for part in order.parts(2)]

@@ -64,7 +64,7 @@ def _canvas(image, step):
     return np.pad(image, [(b, d - b) for b, d in zip(before, spare, strict=True)] + [(0, 0)], constant_values=NOWHERE)
 
 
-def look(placement, image):
+def canvas_of(placement, image):
     """Return the canvas that a placement produces from an index image."""
     top, left, bottom, right = placement.box
     vertical, horizontal = placement.mirrors
@@ -120,7 +120,7 @@ def test_folded_ops_sample_the_same_pixels_as_the_ops_one_by_one(before, resize,
         assume("smaller than the image" not in str(error) and "the window extends to" not in str(error))
         raise
     assert placement.canvas == expected.shape[:2]
-    assert (look(placement, image) == expected).all()
+    assert (canvas_of(placement, image) == expected).all()
 
 
 def followed(steps, point, height, width):

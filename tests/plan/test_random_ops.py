@@ -17,7 +17,7 @@ SIZE = (60, 80)
 COUNT = 800
 
 
-def drawn(op):
+def random_parameters(op):
     """Return the random parameters of an op for many images of the same size."""
     chain = [pp.decode(), pp.crop(0, 0, *SIZE), op, pp.center_crop(8), pp.tensor(only="training")]
     plan = pp.Pipeline(chain).for_training().plan
@@ -50,7 +50,7 @@ RANGES = [
 
 @pytest.mark.parametrize(("op", "ends"), RANGES, ids=lambda each: "" if isinstance(each, dict) else op_name(each))
 def test_parameters_are_within_their_limits_and_reach_both(op, ends):
-    words = [each[f"{op_name(op)}#0"] for each in drawn(op)]
+    words = [each[f"{op_name(op)}#0"] for each in random_parameters(op)]
     for place, (least, most) in ends.items():
         keys = [int(key) if key.isdecimal() else key for key in place.split(".")]
         found = [reduce(lambda inner, key: inner[key], keys, each) for each in words]
@@ -59,7 +59,7 @@ def test_parameters_are_within_their_limits_and_reach_both(op, ends):
         assert most - near <= max(found) <= most, place
 
 
-NOTHING = {
+WITHOUT_EFFECT = {
     "random_flip": {"flip": False},
     "random_zoom_out": {"top": 0, "left": 0, "height": SIZE[0], "width": SIZE[1]},
     "random_perspective": {"corners": None},
@@ -78,15 +78,15 @@ are required.
 
 
 def test_a_jitter_uses_every_order():
-    words = drawn(pp.color_jitter(0.4, 0.4, 0.4, 0.1))
+    words = random_parameters(pp.color_jitter(0.4, 0.4, 0.4, 0.1))
     assert len({tuple(each["color_jitter#0"]) for each in words}) == 24
 
 
 @pytest.mark.parametrize("name", OFTEN)
 def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_p(name):
     key, (*_, fields) = f"{name}#0", (each for each in OPTIONS[name] if not isinstance(each.get("value"), str))
-    always, sometimes, never = (drawn(OPS[name](**{**fields, "p": p})) for p in (1.0, 0.3, 0.0))
-    nothing = [NOTHING.get(name, {"apply": False}), {"chosen": []}]
+    always, sometimes, never = (random_parameters(OPS[name](**{**fields, "p": p})) for p in (1.0, 0.3, 0.0))
+    nothing = [WITHOUT_EFFECT.get(name, {"apply": False}), {"chosen": []}]
     done = [each.get(f"{key}.p", each.get(key)) not in nothing for each in sometimes]
     assert abs(np.mean(done) - 0.3) < 0.05
     assert all(each.get(f"{key}.p", each.get(key)) in nothing for each in never)

@@ -292,7 +292,7 @@ BOXED = pp.Pipeline(
 ).for_training()  # fmt: skip
 
 
-def cut(count=12):
+def samples_with_box(count=12):
     return [
         sample | {"boxes": np.array([[1, 2, 20.4, 15 + index % 9]], np.float32), "over": index % 3 == 0}
         for index, sample in enumerate(samples(count))
@@ -300,7 +300,7 @@ def cut(count=12):
 
 
 def test_the_fields_of_a_sample_are_a_pipelines_inputs():
-    with loader(cut(), BOXED, batch_size=4, shuffle=True, seed=3) as ours:
+    with loader(samples_with_box(), BOXED, batch_size=4, shuffle=True, seed=3) as ours:
         batches = list(ours)
         again = [ours.replay(0, int(index)) for index in batches[0]["index"]]
     flips = set()
@@ -326,7 +326,7 @@ BROKEN_BOXES = [
 
 @pytest.mark.parametrize(("boxes", "words"), BROKEN_BOXES, ids=[words for _, words in BROKEN_BOXES])
 def test_a_sample_with_an_invalid_box_is_a_broken_sample(boxes, words):
-    source = cut()
+    source = samples_with_box()
     source[3]["boxes"] = boxes
     with loader(source, BOXED, batch_size=4, on_error="replace", max_errors=2) as ours:
         assert sum(map(len, list(ours))) == 12

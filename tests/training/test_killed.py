@@ -47,7 +47,7 @@ def objects():
         yield {**sample, "boxes": boxes, "labels": [1, 2], "masks": np.array(masks)}
 
 
-MADE = {
+EXTRA_MAKERS = {
     "list of dicts": lambda *_: samples(COUNT),
     "objects": lambda *_: [*objects()],
     "iterable": lambda *_: read.iterable(samples(COUNT)),
@@ -56,7 +56,7 @@ MADE = {
     "subset": lambda *_: read.subset(read.rows(samples(2 * COUNT), label="label"), slice(1, None, 2)),
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
-KINDS = MAKERS | MADE
+KINDS = MAKERS | EXTRA_MAKERS
 # Most samplers only ask the source for its length. "blocks" also asks where the source's files begin.
 OF_EACH = ("each once", "blocks")
 IN_ORDER = ("in order", "one of two shards, padded")
@@ -67,9 +67,9 @@ PAIRS += [
     for each in SAMPLERS
     if each not in OF_EACH
 ]
-MISSING = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
+MISSING_SOURCES = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
 # the tests of these sources cover the messages about missing libraries
-PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING]
+PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING_SOURCES]
 CODE = """
 import json, sys
 from itertools import islice
@@ -96,7 +96,7 @@ def loader(folder, kind, sampler, *, threads):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def killed_runs(tmp_path_factory):
     """Return a folder. For each source and sampler, also return the state of the killed process's Loader, and its
     samples and parameters.
     """
@@ -106,8 +106,8 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("kind", "sampler"), PAIRS)
-def test_a_new_process_continues_after_kill_9(found, kind, sampler):
-    folder, lines = found
+def test_a_new_process_continues_after_kill_9(killed_runs, kind, sampler):
+    folder, lines = killed_runs
     state, draws = lines[kind, sampler]
     with loader(folder, kind, sampler, threads=1) as whole, loader(folder, kind, sampler, threads=1) as again:
         list(whole)

@@ -22,7 +22,7 @@ def parts(position=0, epoch=0, **fields):
     return list(Order(**fields).parts(epoch, position))
 
 
-def taken(found):
+def real_indices(found):
     """Return the indices in the parts, without those that only fill up a batch."""
     return [index for part in found for index in part.indices[~part.is_padding].tolist()]
 
@@ -30,7 +30,7 @@ def taken(found):
 @given(fields=FIELDS, epoch=EPOCHS)
 @pytest.mark.parametrize("last", ["short", "pad"])
 def test_every_sample_occurs_exactly_once_per_epoch(fields, epoch, last):
-    assert sorted(taken(parts(epoch=epoch, last=last, **fields))) == list(range(fields["samples"]))
+    assert sorted(real_indices(parts(epoch=epoch, last=last, **fields))) == list(range(fields["samples"]))
 
 
 @given(fields=FIELDS, epoch=EPOCHS)
@@ -38,7 +38,7 @@ def test_drop_omits_less_than_a_batch_and_repeats_nothing(fields, epoch):
     samples, batch_size = fields["samples"], fields["batch_size"]
     assume(samples >= batch_size)
     found = parts(epoch=epoch, last="drop", **fields)
-    indices = taken(found)
+    indices = real_indices(found)
     assert len(set(indices)) == len(indices) == samples // batch_size * batch_size
     assert {len(part.indices) for part in found} == {batch_size}
 
@@ -51,7 +51,7 @@ def test_unshuffled_samples_are_not_dropped_by_default(shuffle, world, last):
     fields = {"samples": 50, "batch_size": 4, "shuffle": shuffle}
     for epoch in range(2):
         shards = [parts(epoch=epoch, shard=(rank, world), **fields) for rank in range(world)]
-        indices = [index for shard in shards for index in taken(shard)]
+        indices = [index for shard in shards for index in real_indices(shard)]
         assert len(indices) == len(set(indices)) == (48 if last == "drop" else 50)
     assert {Order(shard=(rank, world), **fields).last for rank in range(world)} == {last}
     assert parts(samples=3, batch_size=4)[0].indices.tolist() == [0, 1, 2]
@@ -99,8 +99,8 @@ def test_a_resume_with_a_different_world_and_batch_size_has_every_sample_once(sa
     done = data.draw(st.integers(0, len(first[0])))
     position = first[0][done - 1].end if done else 0
     second = [parts(position, batch_size=3, shard=(rank, after), **fields) for rank in range(after)]
-    indices = [index for shard in first for index in taken(shard[:done])]
-    indices += [index for shard in second for index in taken(shard)]
+    indices = [index for shard in first for index in real_indices(shard[:done])]
+    indices += [index for shard in second for index in real_indices(shard)]
     assert sorted(indices) == list(range(samples))
 
 
@@ -195,7 +195,7 @@ def test_a_global_batch_contains_one_group_on_any_number_of_shards(counts, quart
     if last == "drop":
         assert len(whole) == len(theirs)
     else:
-        assert sorted(taken(whole)) == list(range(len(groups)))
+        assert sorted(real_indices(whole)) == list(range(len(groups)))
         assert {len(part.indices) for part in whole} <= {size, *(lefts if last == "short" else ())}
     for world in (2, 4):
         shards = [

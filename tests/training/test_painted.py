@@ -217,10 +217,12 @@ def images(chain):
     for row in range(len(batch)):
         pixels = np.asarray(batch["tensor"][row], float)
         height, width = batch["sizes"][row] if "sizes" in batch.fields else pixels.shape[1:]
-        said = {name: np.asarray(values[row]) for name, values in batch.fields.items() if name in photo(0)}
-        said |= {name: said[name][..., :height, :width] for name in ("mask", "masks")}
-        said["boxes"] = corners_of(said["boxes"].astype(float), chain.boxes, height, width)
-        yield pixels[:, :height, :width], said
+        output_annotations = {
+            name: np.asarray(values[row]) for name, values in batch.fields.items() if name in photo(0)
+        }
+        output_annotations |= {name: output_annotations[name][..., :height, :width] for name in ("mask", "masks")}
+        output_annotations["boxes"] = corners_of(output_annotations["boxes"].astype(float), chain.boxes, height, width)
+        yield pixels[:, :height, :width], output_annotations
 
 
 def corners_of(boxes, op, height, width):
@@ -233,7 +235,7 @@ def corners_of(boxes, op, height, width):
     return np.stack([x, y, z, w], 1)
 
 
-def shown(pixels):
+def palette_indices(pixels):
     """Return the palette index of each pixel."""
     return np.stack([np.square(pixels - colour[:, None, None]).sum(0) for colour in PALETTE]).argmin(0)
 
@@ -271,7 +273,7 @@ def span(seen):
     return np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], float)
 
 
-def deep(mask, by):
+def eroded(mask, by):
     """Return a mask of the pixels with at least this distance from the outside of a mask. Slivers have no such
     pixels.
     """
@@ -280,32 +282,42 @@ def deep(mask, by):
     return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
 
 
-def moved(said, name, by):
+def moved_annotation(output_annotations, name, by):
     """Return the annotations, of which the named one is moved to the right and downwards by this many pixels."""
     labels = {"mask", "masks"} & {name}
-    return {**said, name: np.roll(said[name], (by, by), (-2, -1)) if labels else said[name] + by}
+    return {
+        **output_annotations,
+        name: np.roll(output_annotations[name], (by, by), (-2, -1)) if labels else output_annotations[name] + by,
+    }
 
 
-def astray(chain, pixels, said):
+def mismatched_annotations(chain, pixels, output_annotations):
     """Return the names of the annotations that do not match the visible objects.
 
     Args:
         chain: Chain that moved the objects.
         pixels: Pixel values, uint8 (3, height, width).
-        said: Annotations.
+        output_annotations: Annotations that the pipeline returned.
     """
-    seen, wrong = shown(pixels), set()
+    seen, wrong = palette_indices(pixels), set()
     is_photo = (abs(pixels - GREY[0]) < 12).all(0)
-    for row, label in enumerate(said["labels"]):
-        box, mask, here, zoom = said["boxes"][row], said["mask"] == label, seen == label + 1, ZOOM
-        if not np.array_equal(said["masks"][row] == 1, mask):
+    for row, label in enumerate(output_annotations["labels"]):
+        box, mask, here, zoom = (
+            output_annotations["boxes"][row],
+            output_annotations["mask"] == label,
+            seen == label + 1,
+            ZOOM,
+        )
+        if not np.array_equal(output_annotations["masks"][row] == 1, mask):
             wrong.add("masks")
         if chain.mix is None:
-            outline = said["points"][row].astype(float)
+            outline = output_annotations["points"][row].astype(float)
             zoom, within = np.sqrt(area(outline) / area(photo(label - 1)["points"][0])), inside(outline, seen.shape)
             if farthest((here & ~within) | (is_photo & within), outline) > chain.slack(zoom):
                 wrong.add("points")
-            if farthest((mask & ~within) | ((said["mask"] == 0) & within), outline) > chain.slack_of_masks(zoom):
+            if farthest(
+                (mask & ~within) | ((output_annotations["mask"] == 0) & within), outline
+            ) > chain.slack_of_masks(zoom):
                 wrong.add("mask")
             ends = np.concatenate([outline.min(0), outline.max(0)])
             is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
@@ -316,11 +328,11 @@ def astray(chain, pixels, said):
                 wrong.add("boxes")
         else:
             depth = int(np.ceil(chain.slack_of_masks(zoom)))
-            if ((deep(here, depth) & ~mask) | (deep(mask, depth) & ~here)).any():
+            if ((eroded(here, depth) & ~mask) | (eroded(mask, depth) & ~here)).any():
                 wrong.add("mask")
             # an object is hidden exactly as far as the mask in front of it reaches, so slivers remain
             if isinstance(chain.mix, pp.CopyPaste):
-                here = deep(here, depth)
+                here = eroded(here, depth)
         if here.any():
             # for each side, a positive number means that the object is visible outside of the box
             room = (box - span(here)) * (1, 1, -1, -1)
@@ -331,7 +343,7 @@ def astray(chain, pixels, said):
     return wrong
 
 
-def judged(seeds, side, *, is_mixed=False):
+def checked_images(seeds, side, *, is_mixed=False):
     """Yield (chain, pixels, annotations) for each image. Chains that do not fit a photo are skipped."""
     for seed in seeds:
         one = chain(seed, side, is_mixed=is_mixed)
@@ -347,7 +359,10 @@ CASES = [("training", False), ("serving", False), ("training", True)]
 
 @pytest.mark.parametrize(("side", "is_mixed"), CASES)
 def test_an_object_matches_its_annotations(side, is_mixed):
-    found = [(one, astray(one, *each)) for one, *each in judged(range(CHAINS), side, is_mixed=is_mixed)]
+    found = [
+        (one, mismatched_annotations(one, *each))
+        for one, *each in checked_images(range(CHAINS), side, is_mixed=is_mixed)
+    ]
     assert len(found) > CHAINS * 1.8
     assert [(one.seed, one.ops, wrong) for one, wrong in found if wrong] == []
 
@@ -359,9 +374,11 @@ def test_annotations_that_are_off_by_one_pixel_are_detected(side, is_mixed):
     In a mosaic, masks are moved by two pixels, because they have an error of one pixel there.
     """
     far = {"points": 1, "boxes": 1, "masks": 1, "mask": 1} if not is_mixed else {"boxes": 5, "masks": 1, "mask": 3}
-    few = [each for each in judged(range(30), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]
-    few = [each for each in few if sum((shown(each[1]) == label + 1).sum() for label in each[2]["labels"]) > 50]
+    few = [each for each in checked_images(range(30), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]
+    few = [
+        each for each in few if sum((palette_indices(each[1]) == label + 1).sum() for label in each[2]["labels"]) > 50
+    ]
     assert len(few) > 20
-    for one, pixels, said in few:
+    for one, pixels, output_annotations in few:
         for name, by in far.items():
-            assert astray(one, pixels, moved(said, name, by)), (one.seed, name)
+            assert mismatched_annotations(one, pixels, moved_annotation(output_annotations, name, by)), (one.seed, name)

@@ -182,7 +182,7 @@ def photos(folder, **exif):
     return is_high
 
 
-def turned():
+def rotated_exif():
     """Return EXIF data that declare a rotation by 90 degrees."""
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -191,7 +191,7 @@ def turned():
 
 @pytest.mark.parametrize("is_turned", [False, True])
 def test_photos_are_grouped_by_the_aspect_ratio_in_their_headers(tmp_path, is_turned):
-    is_high = photos(tmp_path, **turned() if is_turned else {})
+    is_high = photos(tmp_path, **rotated_exif() if is_turned else {})
     source = read.files(tmp_path)
     ops = [pp.decode(), pp.resize(24, max_size=40), pp.tensor()]
     for pipeline, is_wide in ((pp.Pipeline(ops), is_high == is_turned), (stored(ops), ~is_high)):

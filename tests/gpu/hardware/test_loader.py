@@ -121,7 +121,7 @@ def threads():
     return {thread for thread in threading.enumerate() if thread.name.startswith("pixprep")}
 
 
-def begun(batch_size=16):
+def partly_iterated(batch_size=16):
     """Return a Loader in the middle of an epoch of four batches, its iterator, and the batch that it delivered, which
     has 9.6 MB.
     """
@@ -137,7 +137,7 @@ def test_an_iterator_deleted_mid_epoch_frees_its_memory(gpu, free_bytes, record,
     already = threads()
 
     def cycle():
-        ours, batches, batch = begun()
+        ours, batches, batch = partly_iterated()
         dropped = weakref.ref(batch)
         del batch, batches
         gc.collect()
@@ -164,7 +164,7 @@ def test_an_iterator_deleted_mid_epoch_frees_its_memory(gpu, free_bytes, record,
 
 
 def test_an_abandoned_epoch_keeps_no_memory_in_a_live_loader(gpu, free_bytes, record):  # noqa: ARG001
-    ours, batches, batch = begun()
+    ours, batches, batch = partly_iterated()
     del batches, batch
     before = free_bytes()
     for _ in range(6):

@@ -55,56 +55,56 @@ def images(oracle):
 
 
 @pytest.fixture(scope="module")
-def it(tmp_path_factory, oracle, models):
+def running_triton(tmp_path_factory, oracle, models):
     """Start Triton with the memory pool of ``pixprep serve``."""
     folder = tmp_path_factory.mktemp("served") / "it"
-    with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as it:
-        yield it
+    with ensemble.serve(folder, oracle, models, pool_bytes=pool.needed(PIPELINE)) as running_triton:
+        yield running_triton
 
 
-def ask_all(it, images):
+def ask_all(running_triton, images):
     """Send requests that fill the pool, first with one image each and then with 8. Return the seconds that the first
     ones took.
     """
     start = time.monotonic()
     options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}
-    it.steady(REQUESTS, sizes=(1,), **options)
+    running_triton.steady(REQUESTS, sizes=(1,), **options)
     took_s = time.monotonic() - start
-    it.steady(REQUESTS // 10, sizes=(8,), **options)
-    ensemble.assert_all_right(it, REQUESTS + REQUESTS // 10)
+    running_triton.steady(REQUESTS // 10, sizes=(8,), **options)
+    ensemble.assert_all_right(running_triton, REQUESTS + REQUESTS // 10)
     return took_s
 
 
-def test_with_a_sufficient_pool_every_response_is_right_and_tensors_stay_on_the_gpu(it, images, record):
-    took_s = ask_all(it, images)
+def test_with_a_sufficient_pool_every_response_is_right_and_tensors_stay_on_the_gpu(running_triton, images, record):
+    took_s = ask_all(running_triton, images)
     record("served", what="a large pool", requests=REQUESTS, seconds=round(took_s, 2))
-    assert not ensemble.tensors_pass_the_host(it, images)
-    assert len(ensemble.said(it, ON_GPU)) == 1
-    assert not ensemble.said(it, ON_CPU)
-    assert not ensemble.said(it, BY_CPU)
-    assert not ensemble.said(it, "failed to copy")
+    assert not ensemble.tensors_pass_the_host(running_triton, images)
+    assert len(ensemble.said(running_triton, ON_GPU)) == 1
+    assert not ensemble.said(running_triton, ON_CPU)
+    assert not ensemble.said(running_triton, BY_CPU)
+    assert not ensemble.said(running_triton, "failed to copy")
 
 
-def test_tensors_for_clients_equal_the_engines(it, images):
+def test_tensors_for_clients_equal_the_engines(running_triton, images):
     """This test runs after the previous test, because tensors for clients pass through host memory."""
-    before = it.clients.sent
-    it.steady(500, concurrency=ensemble.CONCURRENCY, images=images, models=("preprocess",), sizes=(1, 8))
-    assert it.clients.sent == before + 500
-    assert not it.clients.notes
-    assert set(it.clients.counts) == {"right"}
+    before = running_triton.clients.sent
+    running_triton.steady(500, concurrency=ensemble.CONCURRENCY, images=images, models=("preprocess",), sizes=(1, 8))
+    assert running_triton.clients.sent == before + 500
+    assert not running_triton.clients.notes
+    assert set(running_triton.clients.counts) == {"right"}
 
 
-def test_many_invalid_images_do_not_affect_memory_and_valid_neighbours(it, free_bytes, record):
-    it.steady(REFUSALS // 4, images=ensemble.STORM)
-    free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
-    before = it.clients.sent
-    it.steady(REFUSALS, images=ensemble.STORM)
-    assert it.clients.sent == before + REFUSALS
-    assert not it.clients.notes
-    now_free, now_held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+def test_many_invalid_images_do_not_affect_memory_and_valid_neighbours(running_triton, free_bytes, record):
+    running_triton.steady(REFUSALS // 4, images=ensemble.STORM)
+    free, held = free_bytes(), running_triton.held(idle_s=IDLE_S + 2)
+    before = running_triton.clients.sent
+    running_triton.steady(REFUSALS, images=ensemble.STORM)
+    assert running_triton.clients.sent == before + REFUSALS
+    assert not running_triton.clients.notes
+    now_free, now_held = free_bytes(), running_triton.held(idle_s=IDLE_S + 2)
     record("served", what="a storm of bad images", free_before=free, free_after=now_free, before=str(held))
     record("served", what="a storm of bad images", after=str(now_held))
-    assert set(it.clients.counts) == {"right"}
+    assert set(running_triton.clients.counts) == {"right"}
     assert_no_more_is_held(free, now_free, held, now_held)
 
 
@@ -115,19 +115,19 @@ def assert_no_more_is_held(free, now_free, held, now_held):
     assert now_held.regions == held.regions
 
 
-def test_100_loads_free_their_memory(it, images, free_bytes, record):
-    it.reload(2)
-    it.steady(200, images=images)
-    free, held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+def test_100_loads_free_their_memory(running_triton, images, free_bytes, record):
+    running_triton.reload(2)
+    running_triton.steady(200, images=images)
+    free, held = free_bytes(), running_triton.held(idle_s=IDLE_S + 2)
     start, loads, slowest = time.monotonic(), 0, 0.0
     while loads < RELOADS and time.monotonic() - start < RELOADING_S:
-        slowest = max(slowest, it.reload(5))
+        slowest = max(slowest, running_triton.reload(5))
         loads += 5
-    it.steady(200, images=images)
-    now_free, now_held = free_bytes(), it.held(idle_s=IDLE_S + 2)
+    running_triton.steady(200, images=images)
+    now_free, now_held = free_bytes(), running_triton.held(idle_s=IDLE_S + 2)
     record("served", what="loads", loads=loads, slowest_s=round(slowest, 2), free_before=free, free_after=now_free)
-    record("served", what="loads", before=str(held), after=str(now_held), counts=dict(it.clients.counts))
-    assert not it.clients.notes
+    record("served", what="loads", before=str(held), after=str(now_held), counts=dict(running_triton.clients.counts))
+    assert not running_triton.clients.notes
     assert_no_more_is_held(free, now_free, held, now_held)
 
 
@@ -135,14 +135,14 @@ def test_with_tritons_default_pool_tensors_pass_through_the_cpu_with_one_warning
     tmp_path, oracle, models, images, record
 ):
     """A pool of 64 MiB cannot hold a batch in each step and a waiting batch."""
-    with ensemble.serve(tmp_path / "it", oracle, models) as it:
-        took_s = ask_all(it, images)
+    with ensemble.serve(tmp_path / "it", oracle, models) as running_triton:
+        took_s = ask_all(running_triton, images)
         numbers = {"requests": REQUESTS, "seconds": round(took_s, 2)}
         record("served", what="Triton's own pool", **numbers)
-        assert ensemble.tensors_pass_the_host(it, images)
-        assert len(ensemble.said(it, BY_CPU)) == 1
-        assert len(ensemble.said(it, ON_CPU)) == 1
-        assert not ensemble.said(it, ON_GPU)
+        assert ensemble.tensors_pass_the_host(running_triton, images)
+        assert len(ensemble.said(running_triton, BY_CPU)) == 1
+        assert len(ensemble.said(running_triton, ON_CPU)) == 1
+        assert not ensemble.said(running_triton, ON_GPU)
 
 
 def test_with_a_full_pool_every_response_is_right_without_pinned_memory(tmp_path, oracle, models, images, record):
@@ -158,16 +158,18 @@ def test_with_a_full_pool_responses_are_garbage_with_pinned_memory(tmp_path, ora
 def with_a_full_pool(folder, oracle, models, images, record, *, pinned):
     """Return the results of requests to a backend that assumes a larger pool than the server has."""
     told = pool.needed(PIPELINE)
-    with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as it:
-        it.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
-        record("served", what="a pool of 1 MiB, told otherwise", pinned=pinned, counts=dict(it.clients.counts))
-        return it.clients.counts
+    with ensemble.serve(folder, oracle, models, pool_bytes=1 << 20, told_bytes=told, pinned=pinned) as running_triton:
+        running_triton.steady(FULL, concurrency=ensemble.CONCURRENCY, images=images, models=("ensemble",), sizes=(8,))
+        record(
+            "served", what="a pool of 1 MiB, told otherwise", pinned=pinned, counts=dict(running_triton.clients.counts)
+        )
+        return running_triton.clients.counts
 
 
 def test_the_cpu_model_returns_the_same_pixel_values_as_the_gpu_model(tmp_path, oracle, images, record):
     pairs = ensemble.write_pairs(tmp_path / "models", ("CPU", "GPU"))
-    with ensemble.serve(tmp_path / "it", oracle, pairs) as it:
-        apart = ensemble.levels_apart(it.clients.grpc(), [*images[:32], *GOOD])
+    with ensemble.serve(tmp_path / "it", oracle, pairs) as running_triton:
+        apart = ensemble.levels_apart(running_triton.clients.grpc(), [*images[:32], *GOOD])
     record("served", what="levels between the CPU and the GPU", **apart)
     assert apart["cpu"] == {"max": 0, "mean": 0.0}
     assert 0 < apart["consistent"]["mean"] <= 3.0
@@ -182,9 +184,11 @@ def test_onnx_runtimes_cuda_provider_uses_the_tensors_in_place(tmp_path, oracle,
     repository.build(tmp_path / "models", pipeline=PIPELINE, classifier="onnxruntime-gpu")
     path = str(tmp_path / "models" / "classifier" / "1" / "model.onnx")
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    with ensemble.serve(tmp_path / "it", oracle, tmp_path / "models", pool_bytes=pool.needed(PIPELINE)) as it:
-        logits = ask_grpc(it.clients.grpc(), "ensemble", images, timeout_s=120)
-        assert len(ensemble.said(it, "is read in GPU memory without a copy")) == 1
-        assert not ensemble.said(it, "is copied from host memory to the GPU")
+    with ensemble.serve(
+        tmp_path / "it", oracle, tmp_path / "models", pool_bytes=pool.needed(PIPELINE)
+    ) as running_triton:
+        logits = ask_grpc(running_triton.clients.grpc(), "ensemble", images, timeout_s=120)
+        assert len(ensemble.said(running_triton, "is read in GPU memory without a copy")) == 1
+        assert not ensemble.said(running_triton, "is copied from host memory to the GPU")
     (expected,) = session.run(["logits"], {"input": oracle.tensors("preprocess", images)})
     np.testing.assert_allclose(logits, expected, rtol=0, atol=0.01)

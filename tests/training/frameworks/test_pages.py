@@ -60,7 +60,7 @@ def is_there(library):
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def page_folder(tmp_path, monkeypatch):
     """Return a folder with the files that the pages name: photos of two classes, records, and clips with their
     pipeline.
     """
@@ -106,7 +106,7 @@ def test_the_pages_have_these_programs():
 
 @pytest.mark.filterwarnings("ignore")  # warnings of frameworks
 @pytest.mark.parametrize(("page", "number"), CASES, ids=[f"{page} {number}" for page, number in CASES])
-def test_a_program_of_a_page_runs(page, number, here, capsys, request):
+def test_a_program_of_a_page_runs(page, number, page_folder, capsys, request):
     found = list(programs(page))
     missing = [library for library in sorted(found[number][2]) if not is_there(library)]
     if missing:
@@ -115,21 +115,21 @@ def test_a_program_of_a_page_runs(page, number, here, capsys, request):
         request.getfixturevalue("buckets")
     if "read.parquet" in found[number][0]:
         table = import_module("pyarrow").table({"image": [jpeg(scene(8, 8))], "label": [1]})
-        (here / "food101").mkdir()
-        import_module("pyarrow.parquet").write_table(table, here / "food101" / "train-0.parquet")
+        (page_folder / "food101").mkdir()
+        import_module("pyarrow.parquet").write_table(table, page_folder / "food101" / "train-0.parquet")
     if "read.lmdb" in found[number][0]:
         for name, values in (
             ("MJ_train", {b"num-samples": b"1", b"image-000000001": jpeg(scene(8, 8)), b"label-000000001": b"word"}),
             ("bedroom_train_lmdb", {b"0": jpeg(scene(8, 8))}),
         ):
-            with import_module("lmdb").open(str(here / name)) as store, store.begin(write=True) as writing:
+            with import_module("lmdb").open(str(page_folder / name)) as store, store.begin(write=True) as writing:
                 for key, value in values.items():
                     writing.put(key, value)
     if page == "video.md":
-        for path in (here / "train").glob("*/?.jpg"):
+        for path in (page_folder / "train").glob("*/?.jpg"):
             path.with_suffix(".mp4").write_bytes(import_module("support.clips").clip(count=20))
         (_, pipeline) = re.findall(r"^```json\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)[:2]
-        (here / "clips.json").write_text(pipeline)
+        (page_folder / "clips.json").write_text(pipeline)
     names = {}
     for program, shown, libraries in found[: number + 1]:
         if program == found[number][0] or not libraries:
@@ -140,6 +140,6 @@ def test_a_program_of_a_page_runs(page, number, here, capsys, request):
         assert next(iter(names["loader"]))["tensor"].shape == (8, 16, 3, 224, 224)
     if "loader.stats()" in program:
         assert " batches, " in printed
-        assert (here / "trace.json").stat().st_size > 1000
+        assert (page_folder / "trace.json").stat().st_size > 1000
     if page == "importing.md":
-        assert {path.name for path in here.glob("*.json")} == {"pipeline.json", "training.json"}
+        assert {path.name for path in page_folder.glob("*.json")} == {"pipeline.json", "training.json"}
