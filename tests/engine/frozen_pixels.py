@@ -74,6 +74,8 @@ RULES = {
     "thumbnail": {"size": 60, "width": 50},
 }
 """Fields of each formula of ``resize_by_rule``."""
+FITS = {"resolution": "center", "scale": "top_left"}
+"""Fit of some criteria of ``resize_to_tiles``."""
 BOXES = [
     [[1, 1, 5, 4], [width // 2, height // 3, width - 1, height]] for height, width in (i.shape[:2] for i in IMAGES)
 ]
@@ -134,7 +136,7 @@ def _sizes():
         yield [pp.resize_by_rule(rule=rule, **fields, filter="bicubic", like="torchvision")]
     yield [pp.resize_by_rule(rule="idefics3", size=90), pp.resize_by_rule(rule="up", multiple=24, again=True)]
     for choose in ("aspect_ratio", "scale", "resolution", "coverage", "canvas"):
-        yield [pp.resize_to_tiles(tile_size=24, max_tiles=6, choose=choose, letterbox=choose == "resolution")]
+        yield [pp.resize_to_tiles(tile_size=24, max_tiles=6, choose=choose, fit=FITS.get(choose, "stretch"))]
     yield [pp.resize(40, max_size=60, rounding="detr")]
     yield [pp.resize(40, max_size=60, multiple=8, rounding="detr")]
     yield [pp.resize(80, mode="scale", shrink=False)]

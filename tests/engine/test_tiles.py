@@ -37,9 +37,9 @@ def cropped_tiles(image):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8"])
 @pytest.mark.parametrize("place", ["first", "last", None])
-@pytest.mark.parametrize("pads", [False, True])
-def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole_photo(pads, place, dtype):
-    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=6, choose="resolution", letterbox=pads, filter="bicubic")
+@pytest.mark.parametrize("fit", ["stretch", "center", "top_left"])
+def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole_photo(fit, place, dtype):
+    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=6, choose="resolution", fit=fit, filter="bicubic")
     arithmetic = [] if dtype == "uint8" else [NORMALIZE]
     shared = [pp.decode(name="photo"), resize, *arithmetic]
     tensor = pp.tensor(dtype=dtype, name="whole", max_size=4096)
@@ -59,7 +59,7 @@ def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole
 
 
 def test_padding_is_black_and_centred_and_the_image_keeps_its_aspect_ratio():
-    resize = pp.resize_to_tiles(tile_size=TILE, grids=[(1, 2)], choose="resolution", letterbox=True)
+    resize = pp.resize_to_tiles(tile_size=TILE, grids=[(1, 2)], choose="resolution", fit="center")
     whole = run([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(60, 60) // 2 + 100))["tensor"]
     assert whole.shape == (16, 32, 3)
     assert not whole[:, :8].any()
@@ -209,3 +209,45 @@ def test_positions_and_tokens_are_those_of_the_patches():
     assert found["positions"][:count].tolist() == [[x, y] for y in range(rows) for x in range(columns)]
     assert (found["positions"][count:] == -1).all()
     assert 4 < count < 40
+
+
+def test_a_fixed_number_of_tiles_is_filled_with_zeros_and_the_grid_has_a_number():
+    grids = ((1, 1), (1, 2), (2, 1), (2, 2))
+    resize = pp.resize_to_tiles(tile_size=TILE, grids=grids, choose="scale", fit="top_left")
+    outputs = [
+        pp.tensor(name="whole", max_size=4096),
+        pp.tiles(TILE, max_tiles=5, name="tiles"),
+        pp.tile_grid_id(name="id"),
+        pp.patch_mask(TILE, max_patches=5, dtype="int64", name="mask"),
+    ]
+    pipeline = pp.Pipeline([pp.decode(), resize, NORMALIZE, *outputs])
+    assert pipeline.outputs["tiles"].spec.shape == (5, 3, TILE, TILE)
+    photos = [png(scene(20, 60)), png(scene(90, 95)), png(scene(9, 9))]
+    with pp.Engine(pipeline, threads=1) as engine:
+        batch = engine.run_batch(photos)
+    counts = [len(cut(whole)) for whole in batch.outputs["whole"]]
+    assert counts == [2, 4, 1]
+    assert batch.outputs["id"].tolist() == [[2], [4], [1]]
+    assert batch.outputs["mask"].tolist() == [[1] * count + [0] * (5 - count) for count in counts]
+    for tiles, whole, count in zip(batch.outputs["tiles"], batch.outputs["whole"], counts, strict=True):
+        assert_close(tiles[:count], np.stack(cut(whole)))
+        assert not tiles[count:].any()
+
+
+def test_a_small_image_is_enlarged_at_most_to_one_tile_at_the_top_left():
+    resize = pp.resize_to_tiles(tile_size=TILE, grids=[(2, 2)], choose="scale", fit="top_left")
+    whole = run([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(4, 8) // 2 + 100))["tensor"]
+    assert whole.shape == (32, 32, 3)
+    assert whole[:8, :16].all()
+    assert not whole[8:].any()
+    assert not whole[:, 16:].any()
+
+
+def test_numbers_of_tiles_are_checked():
+    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=4)
+    with pytest.raises(PipelineError, match='"max_tiles" is 3, but an image may have 4 tiles'):
+        pp.Pipeline([pp.decode(), resize, pp.tiles(TILE, max_tiles=3)])
+    with pytest.raises(PipelineError, match='does not support "thumbnail"'):
+        pp.tiles(TILE, max_tiles=3, thumbnail="first")
+    with pytest.raises(PipelineError, match="requires that resize_to_tiles is the last op"):
+        pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tile_grid_id(), pp.tensor()])

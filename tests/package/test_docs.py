@@ -188,8 +188,12 @@ def accepted(op, **fields):
                 ops = [{"op": "decode"}, geometry, entry, *([{"op": "tensor"}] if op != "tensor" else [])]
             case "tiles" | "tile_count":
                 tile = entry["tile_size"]
+                entry = {key: value for key, value in entry.items() if "max_tiles" not in fields or key != "thumbnail"}
                 resize = {"op": "resize_to_tiles", "tile_size": tile, "max_tiles": 4}
                 ops = [{"op": "decode"}, resize, entry, {"op": "tensor", "dtype": "uint8"}]
+            case "tile_grid_id":
+                resize = {"op": "resize_to_tiles", "tile_size": 16, "grids": [[1, 1], [1, 2]]}
+                ops = [{"op": "decode"}, resize, entry, {"op": "tensor"}]
             case "resize_by_rule" if fields.get("rule") in ("multiple", "up"):
                 entry = {"op": op, "multiple": 8, **fields}
                 ops = [{"op": "decode"}, entry, {"op": "tensor", "max_size": 4096}]

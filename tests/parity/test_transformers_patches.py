@@ -160,6 +160,7 @@ SMALL = {
     "LlavaOnevisionImageProcessor": SQUARE | GRIDS,
     "Mask2FormerImageProcessor": EDGES | {"size_divisor": 8},
     "MaskFormerImageProcessor": EDGES | {"size_divisor": 8},
+    "MllamaImageProcessor": SQUARE | {"max_image_tiles": 5},
     "OneFormerImageProcessor": EDGES,
     "Ovis2ImageProcessor": SQUARE | {"max_patches": 5},
     "PerceptionLMImageProcessor": SQUARE | {"tile_size": 48, "max_num_tiles": 5},

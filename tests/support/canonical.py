@@ -154,6 +154,7 @@ def smallest():
         {"op": "resize_to_tiles", "tile_size": 448, "max_tiles": 12},
         {"op": "tiles", "tile_size": 448},
         {"op": "tile_count", "tile_size": 448},
+        {"op": "tile_grid_id"},
     )
     for like in get_args(Like):
         yield {"op": "resize", "size": 256, "like": like}

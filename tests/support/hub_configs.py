@@ -271,6 +271,9 @@ TILED = {
     "thisisiron/Ovis2-1B-hf": {"image_processor_type": "Ovis2ImageProcessor", "size": square(448)}
     | {"crop_to_patches": True, "min_patches": 1, "max_patches": 9, "use_covering_area_grid": True, "resample": 3}
     | CLIP,
+    "meta-llama/Llama-3.2-11B-Vision-Instruct": {"image_processor_type": "MllamaImageProcessor", "resample": 2}
+    | {"size": square(560), "max_image_tiles": 4, "do_pad": True}
+    | CLIP,
     "mistral-community/pixtral-12b": {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 1024}}
     | {"patch_size": square(16), "resample": 3}
     | CLIP,

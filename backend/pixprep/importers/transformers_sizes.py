@@ -26,11 +26,13 @@ from pixprep.pipeline.ops import (
     OriginalSize,
     Pad,
     PatchGrid,
+    PatchMask,
     Resize,
     ResizeByRule,
     ResizeToTiles,
     Tensor,
     TileCount,
+    TileGridId,
     Tiles,
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
@@ -271,9 +273,30 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
         each != (rows * tile, columns * tile) for each, (rows, columns) in zip(map(tuple, points), grids, strict=True)
     ):
         fields.refuse("image_grid_pinpoints", f"must consist of multiples of size, {tile}")
-    resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", letterbox=True, filter=filter_, like=like)
+    resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", fit="center", filter=filter_, like=like)
     tiles = Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")
     return Made([resize], [tiles, OriginalSize(dtype="int64", name="image_sizes")])
+
+
+def _mllama(fields: Fields, filter_: Filter, like: Like) -> Made:
+    tile = _edges(fields, "size", ("height", "width"), is_square=True)
+    if tile[0] != tile[1]:
+        fields.refuse("size", "must have an equal height and width")
+    if not fields.flag("do_pad"):
+        fields.refuse("do_pad", "must be true")
+    most = _length(fields, "max_image_tiles", MAX_TILES)
+    sides = range(1, most + 1)
+    grids = tuple((rows, columns) for rows in sides for columns in sides if rows * columns <= most)
+    resize = ResizeToTiles(tile_size=tile[0], grids=grids, choose="scale", fit="top_left", filter=filter_, like=like)
+    return Made(
+        [resize],
+        [
+            Tiles(tile_size=tile[0], max_tiles=most, name="pixel_values"),
+            TileGridId(name="aspect_ratio_ids"),
+            PatchMask(tile[0], max_patches=most, dtype="int64", name="aspect_ratio_mask"),
+            TileCount(tile_size=tile[0], name="num_tiles"),
+        ],
+    )
 
 
 def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -360,6 +383,9 @@ SIZED: dict[str, Sized] = {
     ),
     "Mask2FormerImageProcessor": Sized(_MASKS | _DIVISOR, _maskformer),
     "MaskFormerImageProcessor": Sized(_MASKS | _DIVISOR, _maskformer),
+    "MllamaImageProcessor": Sized(
+        class_fields((224, 224), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, max_image_tiles=4), _mllama
+    ),
     "OneFormerImageProcessor": Sized(
         _MASKS
         | {"do_convert_rgb": True, "repo_path": "shi-labs/oneformer_demo", "class_info_file": None, "num_text": None},

@@ -351,9 +351,11 @@ class Resize(Traits):
 
     def canvas(self, height: int, width: int) -> tuple[int, int, int, int] | None:
         """Return the window (top, left, height, width) that pads the result, or None if the rule does not pad."""
-        if not isinstance(self.sizer, TileGrid) or not self.sizer.pads:
+        if not isinstance(self.sizer, TileGrid) or self.sizer.fit == "stretch":
             return None
         (rows, columns), (high, wide) = self.size(height, width), self.sizer.canvas(height, width)
+        if self.sizer.fit == "top_left":
+            return 0, 0, high, wide
         return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:

@@ -16,6 +16,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import traits
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.operators import Extern
+from pixprep.plan.tile_grids import TileGrid
 from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
 
 
@@ -235,8 +236,9 @@ _MEANINGS = {
     "patch_positions": "position of each patch in the grid, -1 for padding",
     "token_count": "number of image tokens, one per merge window",
     "tile_count": "number of tiles, including the thumbnail",
+    "tile_grid_id": "number of the grid of tiles, from 1",
 }
-PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "tile_count"]
+PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "tile_count", "tile_grid_id"]
 NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"] | PatchKind
 
 
@@ -253,6 +255,7 @@ class NumbersPlan:
         is_x_first: Whether the order is (width, height), (scale_x, scale_y) or (column, row) instead of the reverse.
         channels: Number of channels, which is appended to the size. 0 means that it is not appended.
         patches: Layout of the patches or tiles, for the kinds that describe them.
+        tiles: Rule that chooses the grid of tiles, for ``tile_grid_id``.
     """
 
     spec: TensorSpec
@@ -261,6 +264,7 @@ class NumbersPlan:
     is_x_first: bool = False
     channels: int = 0
     patches: PatchLayout | None = None
+    tiles: TileGrid | None = None
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -269,7 +273,7 @@ class NumbersPlan:
             return ("frames", "rows", "columns")[-self.spec.shape[0] :]
         if self.kind == "patch_positions":
             return ("column", "row")[:: 1 if self.is_x_first else -1]
-        if self.kind in ("patch_mask", "token_count", "tile_count"):
+        if self.kind in ("patch_mask", "token_count", "tile_count", "tile_grid_id"):
             return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
@@ -293,6 +297,9 @@ class NumbersPlan:
             placement: Placement that ``geometry`` returned for the image, or None if ``geometry`` is None.
         """
         numbers: tuple[float, ...] = (height, width)
+        if placement is not None and self.tiles is not None:
+            rows, columns = (side // self.tiles.tile for side in placement.size)
+            return (self.tiles.grids.index((rows, columns)) + 1,)
         if placement is not None and self.patches is not None:
             return self._of_patches(self.patches, *placement.size)
         if placement is not None and self.spec.shape == (3, 3):

@@ -14,6 +14,7 @@ from pixprep.plan.sizes import Bounds, Size
 
 Grid = tuple[int, int]
 """Number of rows and columns of tiles."""
+Fit = Literal["stretch", "center", "top_left"]
 Choice = Literal["aspect_ratio", "scale", "resolution", "coverage", "canvas"]
 _MIN_COVERAGE = 0.9
 
@@ -36,14 +37,15 @@ class TileGrid:
               (Ovis 2).
             - ``canvas``: the grid in which the image has the largest size, if at least one grid is larger than the
               image. If no grid is larger, it is the grid with the closest aspect ratio (PerceptionLM).
-        pads: Whether the image keeps its aspect ratio and is padded with black pixels on all sides. If False, the image
-            is stretched to the size of the grid.
+        fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its aspect
+            ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
+            enlarged at most to one tile, and is padded with black pixels at the bottom and on the right.
     """
 
     tile: int
     grids: tuple[Grid, ...]
     choice: Choice
-    pads: bool = False
+    fit: Fit = "stretch"
 
     def grid(self, height: int, width: int) -> Grid:
         """Return the grid for an image of this size."""
@@ -61,12 +63,22 @@ class TileGrid:
             ImageError: DOES_NOT_FIT: The aspect ratio of the image is too extreme for all grids.
         """
         rows, columns = self.canvas(height, width)
-        if not self.pads:
+        if self.fit == "stretch":
             return rows, columns
+        if self.fit == "top_left":
+            return self._at_top_left(height, width, rows, columns)
         scale_x, scale_y = columns / width, rows / height
         if scale_x < scale_y:
             return min(ceil(height * scale_x), rows), columns
         return rows, min(ceil(width * scale_y), columns)
+
+    def _at_top_left(self, height: int, width: int, rows: int, columns: int) -> Size:
+        """Return the size that ``get_image_size_fit_to_canvas`` of transformers' Mllama computes."""
+        rows, columns = min(max(height, self.tile), rows), min(max(width, self.tile), columns)
+        scale_x, scale_y = columns / width, rows / height
+        if scale_x < scale_y:
+            return min(floor(height * scale_x) or 1, rows), columns
+        return rows, min(floor(width * scale_y) or 1, columns)
 
     @property
     def bounds(self) -> Bounds:
@@ -77,7 +89,7 @@ class TileGrid:
 
     def __str__(self) -> str:
         max_tiles = max(rows * columns for rows, columns in self.grids)
-        padding = ", padded with black" if self.pads else ""
+        padding = "" if self.fit == "stretch" else f", padded with black ({self.fit})"
         return f"to a grid of at most {max_tiles} tiles of {self.tile} x {self.tile} pixels (by {self.choice}){padding}"
 
 
@@ -113,10 +125,12 @@ def _by_aspect_ratio(rule: TileGrid, height: int, width: int) -> Grid:
 
 
 def _by_scale(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid that ``get_optimal_tiled_canvas`` of transformers' Cohere2Vision chooses."""
+    """Return the grid that ``get_optimal_tiled_canvas`` of transformers' Cohere2Vision and Mllama chooses."""
     scales = [min(columns * rule.tile / width, rows * rule.tile / height) for rows, columns in rule.grids]
     enlarging = [scale for scale in scales if scale >= 1]
-    return rule.grids[scales.index(min(enlarging) if enlarging else max(scales))]
+    best = min(enlarging) if enlarging else max(scales)
+    equal = [grid for grid, scale in zip(rule.grids, scales, strict=True) if scale == best]
+    return min(equal, key=lambda grid: grid[0] * grid[1])
 
 
 def _by_resolution(rule: TileGrid, height: int, width: int) -> Grid:

@@ -97,6 +97,7 @@ from pixprep.pipeline.ops.sizes import ResizeToPatches as ResizeToPatches
 from pixprep.pipeline.ops.sizes import ResizeToPixels as ResizeToPixels
 from pixprep.pipeline.ops.tiles import ResizeToTiles as ResizeToTiles
 from pixprep.pipeline.ops.tiles import TileCount as TileCount
+from pixprep.pipeline.ops.tiles import TileGridId as TileGridId
 from pixprep.pipeline.ops.tiles import Tiles as Tiles
 from pixprep.pipeline.ops.tokens import PatchPositions as PatchPositions
 from pixprep.pipeline.ops.tokens import TokenCount as TokenCount

@@ -13,7 +13,7 @@ from pixprep.pipeline.ops.sizes import BySize
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.plan.sizes import Size
-from pixprep.plan.tile_grids import Choice, TileGrid, grids_of
+from pixprep.plan.tile_grids import Choice, Fit, TileGrid, grids_of
 from pixprep.spec import ImageSpec, TensorDType, TensorSpec
 
 MAX_TILES = 64
@@ -41,7 +41,9 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
         grids: Grids to choose from, each as (rows, columns). Default: all grids with ``min_tiles`` to ``max_tiles``
             tiles.
         choose: Criterion, see above.
-        letterbox: Whether the image keeps its aspect ratio and is centred on black pixels. If false, it is stretched.
+        fit: How the image fills the grid: ``stretch`` changes its aspect ratio. ``center`` keeps it, and pads the image
+            with black pixels on all sides (LLaVA-NeXT). ``top_left`` also keeps it, enlarges the image at most to one
+            tile, and pads it with black pixels at the bottom and on the right (Llama 3.2 Vision).
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -53,7 +55,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     min_tiles: TileNumber = 1
     grids: tuple[tuple[int, int], ...] = ()
     choose: Choice = "aspect_ratio"
-    letterbox: bool = False
+    fit: Fit = "stretch"
 
     def check(self) -> None:
         super().check()
@@ -71,14 +73,14 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     @property
     def sizer(self) -> TileGrid:
         grids = self.grids or grids_of(self.min_tiles, self.max_tiles or 1, self.choose)
-        return TileGrid(self.tile_size, grids, self.choose, self.letterbox)
+        return TileGrid(self.tile_size, grids, self.choose, self.fit)
 
     def size_of(self, height: int, width: int) -> Size:
         return self.sizer.canvas(height, width)
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         lowered = super().lower(before, image, key)
-        return replace(lowered, fill=(0,)) if self.letterbox else lowered
+        return lowered if self.fit == "stretch" else replace(lowered, fill=(0,))
 
 
 class _TileOp(OutputOp, frozen=True):
@@ -120,6 +122,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         thumbnail_of_one: Whether a thumbnail is also added to an image that is a single tile, as for LLaVA-NeXT.
         thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
             after ``resize_to_tiles``, which is resized again, as for Idefics 3.
+        max_tiles: Number of tiles of every tensor. Missing tiles are filled with zeros. Default: the number of tiles of
+            the image.
         dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
 
     Example:
@@ -127,10 +131,23 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
     """
 
     thumbnail_of: Literal["photo", "tiles"] = "photo"
+    max_tiles: TileNumber | None = None
     dtype: TensorDType = "float32"
 
+    def check(self) -> None:
+        super().check()
+        if self.max_tiles is not None and self.thumbnail is not None:
+            raise PipelineError('"max_tiles" does not support "thumbnail": remove one of them')
+
     def infer(self, image: ImageSpec) -> TensorSpec:
-        return self.spec_of(image, self.dtype)
+        spec = self.spec_of(image, self.dtype)
+        if self.max_tiles is None:
+            return spec
+        if spec.largest[0] > self.max_tiles:
+            raise PipelineError(f'"max_tiles" is {self.max_tiles}, but an image may have {spec.largest[0]} tiles')
+        assert spec.patches is not None
+        layout = replace(spec.patches, fixed=self.max_tiles)
+        return replace(spec, shape=(self.max_tiles, *spec.shape[1:]), most=(), patches=layout)
 
     def lower(self, before: Lowered, spec: TensorSpec) -> TensorPlan:
         plan, resize = before.tensor(spec), before.resize
@@ -177,6 +194,34 @@ class TileCount(_TileOp, frozen=True, tag="tile_count"):
         layout = Patches(self.tile_size).grid_of(before)
         layout = replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
         return NumbersPlan(spec=spec, kind="tile_count", geometry=before.geometry, patches=layout)
+
+    def described(self, image: ImageSpec, before: Lowered) -> str:
+        return f"return {self.lower(before, self.infer(image)).meaning}"
+
+
+class TileGridId(OutputOp, frozen=True, tag="tile_grid_id"):
+    """Defines an output: the number of the grid of tiles among the ``grids`` of ``resize_to_tiles``, from 1.
+
+    It is the ``aspect_ratio_ids`` of Llama 3.2 Vision. ``resize_to_tiles`` must have ``grids``, whose order it follows.
+
+    Args:
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "tile_grid_id"}
+    """
+
+    dtype: Literal["int64", "int32"] = "int64"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        del image
+        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=MAX_TILES * MAX_TILES)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        resize = before.resize
+        if resize is None or not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
+            raise PipelineError("requires that resize_to_tiles is the last op before it, except normalize")
+        return NumbersPlan(spec=spec, kind="tile_grid_id", geometry=before.geometry, tiles=resize.sizer)
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         return f"return {self.lower(before, self.infer(image)).meaning}"
