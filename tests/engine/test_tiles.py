@@ -225,12 +225,12 @@ def test_a_fixed_number_of_tiles_is_filled_with_zeros_and_the_grid_has_a_number(
     photos = [png(scene(20, 60)), png(scene(90, 95)), png(scene(9, 9))]
     with pp.Engine(pipeline, threads=1) as engine:
         batch = engine.run_batch(photos)
-    counts = [len(cut(whole)) for whole in batch.outputs["whole"]]
+    counts = [len(cropped_tiles(whole)) for whole in batch.outputs["whole"]]
     assert counts == [2, 4, 1]
     assert batch.outputs["id"].tolist() == [[2], [4], [1]]
     assert batch.outputs["mask"].tolist() == [[1] * count + [0] * (5 - count) for count in counts]
     for tiles, whole, count in zip(batch.outputs["tiles"], batch.outputs["whole"], counts, strict=True):
-        assert_close(tiles[:count], np.stack(cut(whole)))
+        assert_close(tiles[:count], np.stack(cropped_tiles(whole)))
         assert not tiles[count:].any()
 
 

@@ -37,8 +37,8 @@ class TileGrid:
               (Ovis 2).
             - ``canvas``: the grid in which the image has the largest size, if at least one grid is larger than the
               image. If no grid is larger, it is the grid with the closest aspect ratio (PerceptionLM).
-        fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its aspect
-            ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
+        fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its
+            aspect ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
             enlarged at most to one tile, and is padded with black pixels at the bottom and on the right.
     """
 
