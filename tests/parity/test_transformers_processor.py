@@ -18,6 +18,7 @@ from support.images import jpeg, noise, png, read, scene
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its batches were not compared", allow_module_level=True)
 
+import tokenizers
 import torch
 import transformers
 from PIL import Image
@@ -269,3 +270,67 @@ def test_the_workers_of_a_data_loader_return_the_same():
         images(4), batch_size=2, num_workers=2, collate_fn=Collator(ours), multiprocessing_context="fork"
     )
     assert torch.equal(torch.cat([batch["pixel_values"] for batch in loader]), expected)
+
+
+SPECIAL = [
+    *("<unk>", "<pad>", "<s>", "</s>", "<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>"),
+    *("<image>", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "<end_of_utterance>", "<fake_token_around_image>"),
+    *("<global-img>", *(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7))),
+]
+
+
+def tokenizer(**extra):
+    """Return a tokenizer of single words, without files."""
+    words = {word: number for number, word in enumerate([*SPECIAL, "what", "is", "in", "this"])}
+    model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, SPECIAL[0]))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    names = dict(zip(("unk_token", "pad_token", "bos_token", "eos_token"), SPECIAL, strict=False))
+    names |= {"additional_special_tokens": SPECIAL, "model_max_length": 10_000}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=model, **names, **extra)
+
+
+IDEFICS = {
+    "fake_image_token": "<fake_token_around_image>",
+    "image_token": "<image>",
+    "global_image_token": "<global-img>",
+    "end_of_utterance_token": "<end_of_utterance>",
+}
+PROCESSORS = {
+    "Qwen2VLProcessor": ("Qwen2VLImageProcessor", "<|image_pad|>", {}),
+    "Qwen2_5_VLProcessor": ("Qwen2VLImageProcessor", "<|image_pad|>", {}),
+    "LlavaNextProcessor": (
+        "LlavaNextImageProcessor",
+        "<image>",
+        {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1},
+    ),
+    "Idefics3Processor": ("Idefics3ImageProcessor", "<image>", {"image_seq_len": 4}),
+    "PixtralProcessor": ("PixtralImageProcessor", "[IMG]", {"patch_size": 16}),
+    "CLIPProcessor": ("CLIPImageProcessor", "", {}),
+}
+"""Processors with a tokenizer: the image processor, the placeholder of an image, and further arguments."""
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_a_whole_processor_returns_the_same_with_a_replaced_image_processor(name):
+    image_processor, placeholder, arguments = PROCESSORS[name]
+    own, ours = pair(image_processor, **CASES[image_processor])
+    if name.startswith("Qwen"):
+        arguments = {"video_processor": transformers.Qwen2VLVideoProcessor()}
+    extra = {"extra_special_tokens": IDEFICS} if name.startswith("Idefics") else {}
+    whole = getattr(transformers, name)(image_processor=own, tokenizer=tokenizer(**extra), **arguments)
+    text = [f"{placeholder} what is in this", f"what {placeholder} is"]
+    pictures = [images(1), images(2)[1:]] if name.startswith("Idefics") else images(2)
+    given = {"text": text, "images": pictures, "return_tensors": "pt", "padding": True}
+    expected = whole(**given)
+    whole.image_processor = ours
+    assert difference(whole(**given), expected) is None
+    assert {"input_ids", "attention_mask", "pixel_values"} <= set(expected)
+    assert (
+        not placeholder or expected["input_ids"].shape[1] > 10
+    )  # the sizes of the images define the number of placeholders
+    encoded = [png(np.asarray(each)) for each in images(2)]
+    given["images"] = encoded if isinstance(pictures[0], Image.Image) else [encoded[:1], encoded[1:]]
+    assert difference(whole(**given), expected) is None
+    wrong = {"image_processor_type": image_processor, "image_mean": [0.4, 0.5, 0.6]}
+    whole.image_processor = ImageProcessor(CASES[image_processor] | wrong)
+    assert difference(whole(**given), expected) is not None

@@ -198,7 +198,11 @@ FORMS: dict[str, Form | None] = {
     "Idefics2ImageProcessor": _IDEFICS._replace(counted=None),
     "Idefics3ImageProcessor": _IDEFICS,
     "LlavaNextImageProcessor": Form("tiles"),
-    "LlavaOnevisionImageProcessor": Form("tiles", others={"batch_num_images": lambda processed: [*processed.counts]}),
+    "LlavaOnevisionImageProcessor": Form(
+        "tiles",
+        is_single=True,
+        others={"batch_num_images": lambda processed: [each for each in processed.counts if each]},
+    ),
     "Mask2FormerImageProcessor": _MASKED._replace(pads=True),
     "MaskFormerImageProcessor": _MASKED._replace(pads=True),
     "OneFormerImageProcessor": _MASKED._replace(
