@@ -1,9 +1,8 @@
-"""Importers convert the preprocessing that a model was trained with into a pipeline.
+"""Imports pipelines: converts the preprocessing with which a model was trained into a pipeline.
 
-Each library has one module or folder.
-
-If a file format is self-contained, its importer reads the file without the library that wrote it. An importer raises an
-error for every field that it does not support, because an error is better than a wrong tensor.
+Each supported library has one module or folder. If a file format is self-contained, the importer reads the file without
+the library that wrote the file. An importer raises an error for every field that it does not support, because an error
+is better than a wrong tensor.
 
 >>> from pixprep.importers import import_pipeline
 >>> import_pipeline("keras:mobilenet_v2").origin.name
@@ -16,20 +15,20 @@ To add the importer of a library ``toy``:
 2. Read files with ``fields.opened`` or ``fields.read_file``. Both enforce a maximum file size, and their errors name
    the file.
 3. Open each configuration with ``with reading(values, where) as fields``. At the end of the block, an error is raised
-   if a field was not read.
+   if a field was not read in the block.
 4. Read each value with the method for its type: ``flag``, ``text``, ``choice`` from a table, ``number``, ``numbers``,
    ``colour``, ``side``, ``pair``. Call ``refuse`` for values that no op supports, and ``ignore`` for fields that do not
    affect the pixels.
 5. Write one short function per transform of the library. The function reads the fields and returns ops. Do not
    reimplement details that the ops already implement: ``like`` selects filters, antialiasing and rounding.
-6. End with ``assembled(ops, library="toy", name=name, where=where)``, which records where the pipeline comes from. If
-   the library has training transforms, accept them as ``training=`` and pass their ops as ``assembled(…,
+6. At the end, call ``assembled(ops, library="toy", name=name, where=where)``, which records the origin of the pipeline.
+   If the library has training transforms, accept them as ``training=`` and pass their ops as ``assembled(…,
    training=ops)``.
-7. Add a row to ``LIBRARIES`` with the suffixes or JSON fields by which the library's files are recognized.
+7. Add a row to ``LIBRARIES`` with the file suffixes or JSON fields by which the library's files are recognized.
 8. For each transform, add a line with the expected pipeline to ``tests/importers/imports.txt``, and for each error, a
    line with its message to ``refusals.txt``. The names that can be used in these lines are defined in
    ``tests/support/sources.py``.
-9. Write ``tests/parity/test_import_toy.py``, which runs the sources of these lines on photos and compares the pixels
+9. Write ``tests/parity/test_import_toy.py``, which applies the imported pipelines to photos, and compares the pixels
    with those of the library itself. Verify that the test fails for a wrong pipeline. Add the library to ``make
    parity``.
 10. Add the library's rows to both tables of ``docs/importing.md``.
@@ -57,7 +56,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "dali": (".dali", ".py"),
     "albumentations": ("__version__", "transform"),
 }
-"""Supported libraries, each with the file suffixes and JSON fields by which its files are recognized."""
+"""File suffixes and JSON fields by which the files of each supported library are recognized."""
 _WEIGHTS = (".bin", ".ckpt", ".h5", ".pb", ".plan", ".pt", ".pth", ".safetensors", ".tflite")
 """Suffixes of files with weights or graphs, which do not describe the preprocessing."""
 
@@ -70,7 +69,7 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
             ``torchvision:ResNet50_Weights.IMAGENET1K_V2`` or ``keras:resnet50``, or the path of a file or folder: a
             ``preprocessor_config.json`` or ``processor_config.json``, a folder that contains one of these, a
             ``config.json`` from timm, a ``.keras`` file, an ``.onnx`` or ``.engine`` file from Ultralytics, a
-            ``model.dali`` or a ``dali.py``. Write ``LIBRARY:PATH`` if the library of a file cannot be recognized.
+            ``model.dali`` or a ``dali.py``. Pass ``LIBRARY:PATH`` if the library of a file cannot be recognized.
         options: Keyword arguments of the library's importer, such as ``from_timm``.
 
     Raises:
@@ -94,7 +93,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
     importer: Callable[..., Pipeline] = load(f"pixprep.importers.{library}:from_{library}")
     parameters = inspect.signature(importer).parameters
     known = [p.name for p in parameters.values() if p.kind is p.KEYWORD_ONLY]
-    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # such an importer checks its options itself
+    is_open = any(p.kind is p.VAR_KEYWORD for p in parameters.values())  # an open importer checks its options itself
     for option in options:
         if option not in known and not (is_open and option not in parameters):
             raise PipelineError(
@@ -104,7 +103,7 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
 
 
 def _library_of(source: str) -> str:
-    """Return the library of a file, recognized by the file's suffix or its JSON fields."""
+    """Return the name of the library that a file belongs to, according to the file's suffix or its JSON fields."""
     path = Path(source)
     if not path.exists():
         raise PipelineError(

@@ -1,8 +1,8 @@
-"""Import an Albumentations ``Compose`` that was serialized with ``A.save`` or ``A.to_dict``.
+"""Imports an Albumentations ``Compose`` that was serialized with ``A.save`` or ``A.to_dict``.
 
-Albumentations need not be installed for this. The pipeline equals Albumentations 2.0.8 and 1.4.24; fields that 2.0
-renamed are accepted by both names. The transforms receive RGB images with the EXIF orientation applied, as from
-``cv2.imread`` followed by ``cvtColor``.
+Albumentations need not be installed for the import of a file. The pixels of the pipeline equal those of Albumentations
+2.0.8 and 1.4.24. Fields that version 2.0 renamed are accepted under both names. The transforms receive RGB images with
+the EXIF orientation applied, such as the images that ``cv2.imread`` followed by ``cvtColor`` returns.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NOT_FOR_SERVING = (
     "the source"
 )
 _CONTAINERS = {"Compose": 1.0, "ReplayCompose": 1.0, "Sequential": None}
-"""Containers of transforms, with the default of their ``p``. None means that ``p`` is required."""
+"""Default of the field ``p`` for each container of transforms. None means that ``p`` is required."""
 _BOXES: dict[str, tuple[BoxFormat, bool]] = {
     "pascal_voc": ("xyxy", False),
     "coco": ("xywh", False),
     "albumentations": ("xyxy", True),
     "yolo": ("cxcywh", True),
 }
-"""Box formats of Albumentations, as the format in pixprep and whether coordinates are normalized to 0 to 1."""
+"""Box formats of Albumentations. The values are pixprep's format, and whether coordinates are normalized to 0 to 1."""
 
 
 def from_albumentations(
@@ -60,17 +60,17 @@ def from_albumentations(
 
     Args:
         source: Transforms for serving: a file from ``A.save``, a dictionary from ``A.to_dict``, or the ``Compose``
-            itself. If None and ``training`` is given, the pipeline is only for training.
-        training: Transforms for training, which can be random, in one of the same forms. Default: the transforms for
-            serving.
+            itself. If ``source`` is None and ``training`` is given, the pipeline is only for training.
+        training: Transforms for training, which can be random. They can be given in the same forms as ``source``.
+            Default: the transforms for serving.
         name: Name of the model to record in the pipeline. Default: the name of the file, or ``Compose``.
         apply_exif_orientation: Whether to apply the EXIF orientation. ``cv2.imread`` applies it, and
             ``PIL.Image.open`` does not.
         max_size: Maximum height and width of the tensor in pixels. Required if the transforms do not resize or crop
             images to a fixed size.
-        mask: Whether to add the op ``mask`` to the training ops. Its ``ignore``, the class index in the padding of a
-            mask, is the ``fill_mask`` of the transforms. If false, a warning reports the ``fill_mask``, in case you add
-            the op yourself.
+        mask: Whether to add the op ``mask`` to the training ops. The field ``ignore`` of this op, which is the class
+            index in the padding of a mask, is set to the ``fill_mask`` of the transforms. If false, a warning reports
+            the ``fill_mask``, in case you add the op yourself.
 
     Returns:
         The pipeline. Unless ``ToTensorV2`` is among the transforms, the tensor has the layout ``hwc``, as in
@@ -133,13 +133,13 @@ def _read(source: Any, where: str) -> tuple[Mapping[str, Any], str]:
 
 
 _LAST_VERSION = (2, 0, 8)
-"""Last version of Albumentations. Later versions are AlbumentationsX, whose fields differ."""
+"""Last version of Albumentations. Later versions belong to AlbumentationsX, whose fields differ."""
 _SAVES_POSITION = (1, 4, 3)
 """First version that saves the ``position`` of PadIfNeeded. For older files, ``A.load`` assumes ``center``."""
 
 
 def _positions(transform: Any) -> Iterator[str | None]:
-    """Yield the attribute ``position`` of a transform and of all transforms that it contains, or None without one."""
+    """Yield the attribute ``position`` of a transform and of all transforms inside it. It is None if it is missing."""
     yield getattr(getattr(transform, "position", None), "value", None)
     for inner in getattr(transform, "transforms", ()):
         yield from _positions(inner)
@@ -151,7 +151,7 @@ def _ops(
     """Convert the transforms for training or for serving.
 
     Returns:
-        The version of Albumentations, the ops, and for each op after ``decode`` the path of its transform.
+        The version of Albumentations, the ops, and the path of the transform for each op after ``decode``.
     """
     with reading(values, where) as fields:
         version, transform = fields.text("__version__", "unknown"), fields.mapping("transform")
@@ -252,13 +252,13 @@ def _add_transform(walk: Walk, values: Any, where: str, p: float | None = None) 
 
 
 def _probability(fields: Fields, default: float | None) -> float:
-    """Return the field ``p``: the probability of applying a transform."""
+    """Return the field ``p``, which is the probability with which a transform is applied."""
     p = fields.number("p", default)
     return p if 0 <= p <= 1 else fields.refuse("p", "must be from 0 to 1")
 
 
 def _choose(walk: Walk, parts: Sequence[Any], where: str) -> None:
-    """Convert ``OneOf``, which applies exactly one of its transforms. Their ``p`` are the weights of the choice."""
+    """Convert ``OneOf``, which applies exactly one of its transforms. The transforms' ``p`` are the weights."""
     if len(parts) == 1:
         _add_transform(walk, parts[0], f"{where}[0]", 1.0)
         return

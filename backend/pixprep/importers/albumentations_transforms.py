@@ -1,4 +1,4 @@
-"""Conversion of each Albumentations transform to ops. The module ``albumentations`` calls these functions.
+"""Converts each Albumentations transform to ops. The module ``albumentations`` calls these functions.
 
 All pixel values equal OpenCV's. After ``ToFloat`` and ``Normalize``, the values are float32, and only crops, flips and
 rotations by multiples of 90° are supported, because they do not interpolate.
@@ -40,7 +40,7 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "PadIfNeeded": _FILL_NAMES,
     "CoarseDropout": {"fill_value": "fill", "mask_fill_value": "fill_mask"},
 }
-"""Fields that Albumentations 2.0 renamed, per transform, as a mapping of old to new names."""
+"""Old and new names of the fields that Albumentations 2.0 renamed, by transform."""
 
 
 class Walk(_Walk):
@@ -49,8 +49,8 @@ class Walk(_Walk):
     Attributes:
         version: Version of Albumentations that saved the transforms, as a tuple of integers, or ``()`` if unknown.
         annotations: Ops for boxes, points and masks, which follow the ops for the image.
-        values: ``normalize`` ops. They are appended after all other ops, which does not change the result, because the
-            ops after ``ToFloat`` and ``Normalize`` do not interpolate.
+        values: ``normalize`` ops, which are appended after all other ops. The order does not affect the result, because
+            the ops after ``ToFloat`` and ``Normalize`` do not interpolate.
         layout: Layout of the tensor.
         channels: 1 if the tensor has one channel because of ``ToGray``. None if it has three channels.
         awaits_padding: Whether the last op is a letterbox whose padding is defined by the next transform.
@@ -238,7 +238,7 @@ def _pad(walk: Walk, fields: Fields) -> None:
 
 
 def _crop_size(walk: Walk, fields: Fields) -> tuple[int, int]:
-    """Return the (height, width) of a crop. If it has ``pad_if_needed``, an op that pads smaller images is added."""
+    """Return the (height, width) of a crop. If ``pad_if_needed`` is true, an op that pads smaller images is added."""
     size = fields.side("height"), fields.side("width")
     if fields.flag("pad_if_needed"):
         anchor = fields.choice("pad_position", _ANCHORS, "center")

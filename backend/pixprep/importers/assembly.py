@@ -1,4 +1,7 @@
-"""Last step of every importer: build a pipeline from the ops for training and serving, and record its origin."""
+"""Builds a pipeline from imported ops for training and serving, and records the pipeline's origin.
+
+Every importer calls ``assembled`` as its last step.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,8 @@ def assembled(
         where: Prefix of error messages.
         version: Version of the library to record in the origin. Default: the installed version, or ``unknown`` if the
             library is not installed.
-        like: Profile to record in the origin if no op resizes the image. If an op does, its ``like`` is recorded.
+        like: Profile to record in the origin if no op resizes the image. If an op does, the ``like`` of this op is
+            recorded.
 
     Raises:
         PipelineError: The ops are not a valid pipeline.
@@ -108,7 +112,8 @@ def _normalized_alike(training: Sequence[Op], serving: Sequence[Op], where: str)
 def both_sides(training: Sequence[Op], serving: Sequence[Op]) -> list[Op]:
     """Merge the ops for training and for serving into one list.
 
-    Ops that both have in common appear once; all other ops get ``only="training"`` or ``only="serving"``.
+    Ops that are common to training and serving occur once. All other ops get ``only="training"`` or
+    ``only="serving"``.
 
     Raises:
         PipelineError: The ``decode`` ops differ.
@@ -134,7 +139,7 @@ def _only(op: Op, side: Side) -> Op:
 
 
 def resize(sides: Sequence[int], **how: Any) -> Resize:
-    """Return a resize op. ``sides`` is either the length of the shorter side, or the height and the width."""
+    """Return a resize op. ``sides`` contains either the length of the shorter side, or the height and the width."""
     return Resize(sides[0], **how) if len(sides) == 1 else Resize(height=sides[0], width=sides[1], **how)
 
 
@@ -143,8 +148,8 @@ def library_module(name: str, what: str, *, otherwise: str = "") -> Any:
 
     Args:
         name: Name of the module.
-        what: Beginning of the error message: what the module is required for.
-        otherwise: End of the error message: an alternative to installing the library.
+        what: Beginning of the error message, which describes the feature that requires the module.
+        otherwise: End of the error message, which describes an alternative to installing the library.
 
     Raises:
         SetupError: The module cannot be imported.
@@ -165,7 +170,7 @@ def _installed_version(distribution: str) -> str:
 
 
 def recorded(pipeline: Pipeline, source: str, options: Mapping[str, Any]) -> Pipeline:
-    """Return the pipeline with an origin that records how to import it again.
+    """Return the pipeline with an origin that records how the pipeline can be imported again.
 
     The origin records the source and the options of the importer. If the source is a file, only its name is recorded,
     without the folder. Options that JSON cannot represent, such as a ``Compose``, and the options in ``UNRECORDED`` are

@@ -1,4 +1,4 @@
-"""Read the configurations of other libraries, and reject fields that no importer has read.
+"""Reads the configurations of other libraries, and rejects fields that no importer has read.
 
 All errors have the form ``FILE: "field": VALUE must be …``.
 """
@@ -20,7 +20,7 @@ from pixprep.spec import Filter
 T = TypeVar("T")
 
 MAX_BYTES = 16 << 20
-"""Maximum size of a configuration file in bytes. For comparison, a file with the names of 21,843 classes has 2 MB."""
+"""Maximum size of a configuration file in bytes. For comparison, a file with the names of 21,843 classes takes 2 MB."""
 PILLOW_FILTERS: dict[int, Filter] = dict(
     enumerate(("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")),
 )
@@ -46,7 +46,7 @@ class Fields:
         self._unread = set(self._values)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return a value of any type without validating it."""
+        """Return the value of a field without validating it. The value may have any type."""
         self._unread.discard(name)
         value = self._values.get(name)
         return default if value is None else value
@@ -56,15 +56,15 @@ class Fields:
         return self.take(name) is not None
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return a boolean."""
+        """Return the value of a field that must be a boolean."""
         return self._typed(name, default, bool, "true or false")
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Return a string."""
+        """Return the value of a field that must be a string."""
         return self._typed(name, default, str, "a string")
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return a nested JSON object as a dictionary, which is empty by default."""
+        """Return the value of a field that must be a JSON object. The default is an empty dictionary."""
         return self._typed(name, {}, dict, "an object")
 
     def _typed(self, name: str, default: Any, type_: type[T], what: str) -> T:
@@ -72,9 +72,9 @@ class Fields:
         return value if isinstance(value, type_) else self.refuse(name, f"must be {what}")
 
     def choice(self, name: str, choices: Mapping[Any, T] | Sequence[T], default: str | int | None = None) -> T:
-        """Return the value that ``choices`` maps a string or an integer to.
+        """Read a field that must be a string or an integer, and return the corresponding value of ``choices``.
 
-        If ``choices`` is a sequence, the field must have one of its values, which is returned.
+        If ``choices`` is a sequence, the field must have one of the values in the sequence, and its value is returned.
         """
         table: Mapping[Any, T] = choices if isinstance(choices, Mapping) else {choice: choice for choice in choices}
         value = self.take(name, default)
@@ -84,15 +84,15 @@ class Fields:
         return table[value]
 
     def number(self, name: str, default: float | None = None, *, positive: bool = False) -> float:
-        """Return one finite number."""
+        """Return the value of a field that must be a finite number."""
         return self._finite(name, default, (1,), positive=positive)[0]
 
     def numbers(self, name: str, default: Reals | None = None, *, positive: bool = False) -> Reals:
-        """Return one finite number, or a tuple of three, one per channel. The field can also be an array."""
+        """Return the value of a field that must be one finite number, or a list or array of three, one per channel."""
         return reals(self._finite(name, default, (1, 3), positive=positive))
 
     def colour(self, name: str, *, truncates: bool = False) -> Levels:
-        """Return one pixel value, or a tuple of three, one per channel. The default is black.
+        """Return the value of a field that must be one pixel value or three, one per channel. The default is black.
 
         Args:
             name: Name of the field.
@@ -106,12 +106,12 @@ class Fields:
         return integers[0] if len(integers) == 1 else integers
 
     def span(self, name: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
-        """Return two finite numbers, such as a minimum and a maximum."""
+        """Return the value of a field that must consist of two finite numbers, such as a minimum and a maximum."""
         first, last = self._finite(name, default, (2,), positive=False)
         return first, last
 
     def integer(self, name: str) -> int:
-        """Return an integer."""
+        """Return the value of a field that must be an integer."""
         number = self.number(name)
         return int(number) if number.is_integer() else self.refuse(name, "must be an integer")
 
@@ -125,19 +125,19 @@ class Fields:
         return values
 
     def side(self, name: str) -> int:
-        """Return the length of one side of an image in pixels."""
+        """Return the value of a field that must be the length of one side of an image in pixels."""
         values = sides(self.take(name))
         if len(values) != 1:
             self.refuse(name, f"must be an integer from 1 to {MAX_SIDE}, in pixels")
         return values[0]
 
     def sides(self, name: str) -> tuple[int, ...]:
-        """Return the lengths of one or two sides in pixels: (side,) or (height, width)."""
+        """Return the value of a field that must contain one or two lengths in pixels: (side,) or (height, width)."""
         values = sides(self.take(name))
         return values or self.refuse(name, _INVALID_SIDES)
 
     def pair(self, name: str) -> tuple[int, int]:
-        """Return (height, width) in pixels. A single number is the side of a square."""
+        """Return the value of a field that must be a (height, width) in pixels, or the side of a square."""
         values = self.sides(name)
         return values[0], values[-1]
 
@@ -146,7 +146,7 @@ class Fields:
         return {name: read(self, name) for name in names}
 
     def expect(self, name: str, *values: Any, why: str = "") -> None:
-        """Raise PipelineError unless the field has one of these values, is null or is absent."""
+        """Raise PipelineError unless the field has one of the given values, is null, or is absent."""
         value = self.take(name)
         if value is not None and value not in values:
             self.refuse(name, why or f"must be {' or '.join(map(repr, values))}")
@@ -202,7 +202,7 @@ def error_prefix(where: str) -> Iterator[None]:
 
 
 def finite(value: Any) -> tuple[float, ...]:
-    """Return a number, list or array as a tuple of floats, or ``()`` if a value is not a finite float32 number."""
+    """Return a number, list or array as a tuple of floats, or ``()`` if an element is not a finite float32 number."""
     value = value.tolist() if hasattr(value, "tolist") else value
     values = value if isinstance(value, list | tuple) else [value]
     if not all(type(number) in (int, float) and abs(number) <= _MAX_NUMBER for number in values):
@@ -211,7 +211,7 @@ def finite(value: Any) -> tuple[float, ...]:
 
 
 def reals(values: Sequence[float]) -> Reals:
-    """Return several numbers as a tuple, and a single number without a tuple."""
+    """Return a sequence of several numbers as a tuple, and a sequence of one number as this number."""
     return tuple(values) if len(values) > 1 else values[0]
 
 
@@ -221,9 +221,10 @@ def one_level(levels: Levels) -> Levels:
 
 
 def sides(value: Any) -> tuple[int, ...]:
-    """Return (side,) for one number, (height, width) for two, or ``()`` if they are not valid lengths in pixels.
+    """Return (side,) for one number, and (height, width) for two numbers.
 
-    Floats without a fractional part are accepted: 224.0 is read as 224.
+    If they are not valid lengths in pixels, return ``()``. Floats without a fractional part are valid: 224.0 is read as
+    224.
     """
     values = finite(value)
     if len(values) > 2 or not all(side.is_integer() and 1 <= side <= MAX_SIDE for side in values):
@@ -284,8 +285,8 @@ def parse_json(text: bytes, where: str) -> dict[str, Any]:
     """Parse a configuration that is a JSON object.
 
     Args:
-        text: Text of at most ``MAX_BYTES`` bytes. A text that is longer, even if it was cut after one more byte, is
-            rejected.
+        text: JSON text of at most ``MAX_BYTES`` bytes. A longer text is rejected, so that it suffices to read
+            ``MAX_BYTES`` + 1 bytes of a file.
         where: Prefix of error messages.
     """
     if len(text) > MAX_BYTES:

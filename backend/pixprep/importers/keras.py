@@ -1,7 +1,7 @@
-"""Import the preprocessing of Keras: ``preprocess_input`` of an application, or the preprocessing layers of a model.
+"""Imports the preprocessing of Keras: ``preprocess_input`` of an application, or the preprocessing layers of a model.
 
 Keras need not be installed. The pixels equal those of Keras 3.15 with TensorFlow and the data format
-``channels_last``. Models that Keras 2 saved are also supported.
+``channels_last``. Models that were saved with Keras 2 are also supported.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ APPLICATIONS: dict[str, tuple[Mode, int]] = {
 }
 """Mode of ``preprocess_input`` and default input size of each application.
 
-The mode ``none`` means that the model itself rescales the pixel values. This is not the case if it was created with
+The mode ``none`` means that the model itself rescales the pixel values, unless the model was created with
 ``include_preprocessing=False``.
 """
 
@@ -54,7 +54,7 @@ PREPROCESS_INPUT: dict[Mode, list[Op]] = {
     "torch": [Normalize(mean=IMAGENET_MEAN, std=IMAGENET_STD, arithmetic="divide")],
     "none": [],
 }
-"""Ops of ``preprocess_input`` by its mode, as defined in ``imagenet_utils.py`` of Keras."""
+"""Ops that are equivalent to ``preprocess_input``, by the mode in ``imagenet_utils.py`` of Keras."""
 
 AUGMENTATIONS = frozenset(
     (
@@ -65,7 +65,7 @@ AUGMENTATIONS = frozenset(
         *("RandomTranslation", "RandomZoom"),
     )
 )
-"""Layers that do nothing at inference. ``RandomCrop`` is not one of them, because it resizes at inference."""
+"""Layers that have no effect at inference. ``RandomCrop`` is not included, because it resizes images at inference."""
 
 _RANDOM_DIFFERS = (
     "it returns float32 values without rounding and samples its parameters differently, whereas pixprep's random ops "
@@ -84,26 +84,27 @@ def from_keras(
 ) -> Pipeline:
     """Convert the image loading and preprocessing of a Keras model into a pipeline.
 
-    The result is a float32 tensor in the layout ``hwc``. It is bit-identical to that of Keras in eager mode or with
-    NumPy. Inside a ``tf.function``, TensorFlow replaces the divisions of ``preprocess_input`` by multiplications, which
-    changes the last bit of about half of the values. The EXIF orientation is not applied, as in the loaders of Keras.
+    The pipeline returns a float32 tensor in the layout ``hwc``, which is bit-identical to the result of Keras in eager
+    mode or with NumPy. Inside a ``tf.function``, TensorFlow replaces the divisions of ``preprocess_input`` by
+    multiplications, which changes the last bit of about half of the values. As in the loaders of Keras, the EXIF
+    orientation is not applied.
 
     Args:
         source: Name of an application, such as ``"resnet50"`` or ``"EfficientNetV2-B0"``; a ``.keras`` file; a
             ``.json`` file with the result of ``model.to_json()``; or the content of such a ``.json`` file as a mapping.
-        training: Model whose preprocessing layers are applied in training, as a file or a mapping. All layers up to the
-            first one that is not a preprocessing layer are imported, including random layers. This can be the same
-            model as ``source``. Default: training uses the same preprocessing as serving.
+        training: Model whose preprocessing layers are applied in training, as a file or a mapping. It can be the same
+            model as ``source``. All preprocessing layers at the beginning of the model are imported, including random
+            layers. Default: training uses the same preprocessing as serving.
         loader: Function that loads the image files. ``load_img``: ``keras.utils.load_img`` with ``target_size``, which
             uses Pillow and by default the filter ``nearest``. ``image_dataset``: ``image_dataset_from_directory``,
             which uses TensorFlow's decoder and bilinear filter. ``decode_image``: TensorFlow's decoder without a
             resize, so that the model must contain a ``Resizing`` layer.
         size: Size of the images that the loader returns, in pixels: (height, width), or the side of a square. Default:
             the input size of the application, or the input shape of the model unless it contains a ``Resizing`` layer.
-        layers: Where the preprocessing layers of a model run. ``model``: in the model, so that the pipeline only loads
-            and resizes images. ``pipeline``: in the pipeline, so that the model must be exported without these layers.
-            Default: ``pipeline`` for a model that consists only of preprocessing layers; for all other models, the
-            argument is required.
+        layers: Place where the preprocessing layers of a model run. ``model``: they run in the model, and the pipeline
+            only loads and resizes images. ``pipeline``: they run in the pipeline, and the model must be exported
+            without these layers. Default: ``pipeline`` for a model that consists only of preprocessing layers. For all
+            other models, the argument is required.
 
     Raises:
         PipelineError: A layer, one of its fields or an argument is not supported, or the file cannot be read.

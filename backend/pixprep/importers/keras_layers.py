@@ -1,4 +1,4 @@
-"""Read the first layers of a saved Keras model, in order, without Keras."""
+"""Reads the first layers of a saved Keras model in order. Keras need not be installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPRESSION_TYPES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class _LimitedReader(io.BufferedReader):
-    """File object that rejects a read of more than ``MAX_BYTES`` bytes, because a ZIP directory can claim any size."""
+    """File object that rejects reads of more than ``MAX_BYTES`` bytes, because a ZIP directory can declare any size."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > MAX_BYTES:
@@ -29,9 +29,9 @@ class _LimitedReader(io.BufferedReader):
 
 
 def read_archive(path: Path) -> dict[str, Any]:
-    """Return the config of the model in a ``.keras`` file, and the version of Keras that saved it.
+    """Return the config of the model in a ``.keras`` file, and the version of Keras with which it was saved.
 
-    The version is the entry ``keras_version``. No file is extracted to disk.
+    The version is the entry ``keras_version`` of the result. Files in the archive are not extracted to disk.
     """
     texts = []
     try:
@@ -72,7 +72,7 @@ class Layer:
 def layers_of(config: Mapping[str, Any], where: str) -> Iterator[Layer]:
     """Yield the layers of a model, beginning with its input. Nested Sequential models are replaced by their layers.
 
-    Where a Functional model branches or merges, the last layer that is yielded has the class ``fork``.
+    If a Functional model branches or merges, the layers end at this point, and a layer with the class ``fork`` follows.
 
     Raises:
         PipelineError: The config is not that of a Sequential or Functional model.
@@ -112,7 +112,7 @@ def _class_of(entry: Mapping[str, Any]) -> str:
 
 
 def _linear_chain(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the layers of a Functional model, up to the first one with several inputs or several consumers."""
+    """Yield the layers of a Functional model, up to the first layer that has several inputs or several consumers."""
     inputs = {str(entry.get("name")): _inputs(entry.get("inbound_nodes")) for entry in entries}
     if len(inputs) < len(entries):
         raise PipelineError(f'{where}: "layers" contains two layers with the same name')
@@ -129,7 +129,10 @@ def _linear_chain(entries: list[Any], where: str) -> Iterator[Mapping[str, Any]]
 
 
 def _inputs(node: Any) -> set[str]:
-    """Return the names of the layers whose outputs are the inputs of a node, in the format of Keras 3 or Keras 2."""
+    """Return the names of the layers whose outputs are the inputs of a node.
+
+    The node is in the format of Keras 3 or Keras 2.
+    """
     if isinstance(node, Mapping):
         if node.get("class_name") == "__keras_tensor__":
             history = config_of(node).get("keras_history")

@@ -1,4 +1,4 @@
-"""Import the source of a pipeline again, in order to compare the pipeline with it."""
+"""Imports the source of a pipeline again, so that the pipeline can be compared with the source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pixprep.pipeline.pipeline import Pipeline
 
 _PYTHON_CODE = re.compile(r"\.py(:|$)")
 _NAMED = {"torchvision": True, "timm": True, "keras": False, "ultralytics": False}
-"""Libraries whose models can be imported by name, and whether this requires the library to be installed."""
+"""Libraries whose models can be imported by name, and whether the library must be installed for such an import."""
 CONFIG_FILES = ("preprocessor_config.json", "processor_config.json")
 _FILE_SUFFIXES = (".json", ".keras", ".onnx", ".engine", ".dali")
 
@@ -87,7 +87,7 @@ def imported_again(
 
 
 def _with(options: Mapping[str, Any]) -> str:
-    """Describe the options of an import, which affect the result and may come from the pipeline file itself."""
+    """Describe the options of an import for messages. They affect the result, and may come from a pipeline file."""
     texts = [shortened(written_option(*each)) for each in options.items() if each[0] not in UNRECORDED]
     return f", as imported with {', '.join(texts)}" if texts else ""
 

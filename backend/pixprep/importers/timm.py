@@ -1,9 +1,9 @@
-"""Import timm's transforms from the name of a model, a ``pretrained_cfg``, or the ``config.json`` of a model on a hub.
+"""Imports timm's transforms from the name of a model, a ``pretrained_cfg``, or the ``config.json`` of a model on a hub.
 
 The pipeline follows ``timm.data.resolve_data_config`` and ``create_transform`` for PIL images: Pillow resizes the image
-to ``floor(side / crop_pct)``, and a centre crop of the input size follows. timm must be installed only to look up a
-model by its name, because a configuration contains all required values. The training transform is determined by the
-arguments of ``create_transform``.
+to ``floor(side / crop_pct)``, and a centre crop of the input size follows. The arguments of ``create_transform``
+determine the training transform. timm must be installed only for looking up a model by its name, because a
+configuration contains all required values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ TRAIN_PY_NAMES = {
     "recount": "re_count",
     "train_interpolation": "interpolation",
 }
-"""Options of timm's ``train.py`` that ``create_transform`` calls differently, with the names of its arguments."""
+"""Names of the arguments of ``create_transform`` for options of timm's ``train.py`` that have different names."""
 TRAIN_PY_DEFAULTS = {"re_mode": "pixel", "interpolation": "random"}
 """Defaults of ``train.py`` that differ from those of ``create_transform``."""
 FLIPS: tuple[tuple[str, Literal["horizontal", "vertical"], float], ...] = (
@@ -128,11 +128,12 @@ def from_timm(
         config: Name of a model, such as ``resnet50.a1_in1k``; a ``pretrained_cfg``; or the ``config.json`` of a timm
             model on a hub, as a file or a mapping. As in timm, only the fields ``pretrained_cfg``, ``architecture`` and
             ``model_args`` of a ``config.json`` are used.
-        training: Arguments of ``create_transform`` for training, in addition to those above and ``is_training=True``,
-            as a mapping or a JSON file. ``{}`` selects timm's defaults. Options of ``train.py``, such as ``aa``,
-            ``reprob`` or ``color-jitter``, are also accepted. If one of them has a name that ``create_transform`` does
-            not have, the defaults of ``train.py`` apply: ``remode`` is ``pixel``, and ``train_interpolation`` is
-            ``random``. Default: training uses the same transform as serving.
+        training: Arguments of ``create_transform`` for training, in addition to the data config of the model and
+            ``is_training=True``. They can be a mapping or a JSON file. ``{}`` selects timm's defaults. Options of
+            ``train.py``, such as ``aa``, ``reprob`` or ``color-jitter``, are also accepted. If one of these options
+            does not exist in ``create_transform`` under the same name, the defaults of ``train.py`` apply: ``remode``
+            is ``pixel``, and ``train_interpolation`` is ``random``. Default: training uses the same transform as
+            serving.
         use_test_size: Whether to use ``test_input_size`` and ``test_crop_pct`` if the configuration contains them.
         name: Name of the model, for error messages and for the origin of the pipeline. Default: the name in the
             configuration.
@@ -249,7 +250,7 @@ def _augmentation(fields: Fields, size: tuple[int, int], filters: Sequence[Filte
 
 
 def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment | TimmRandAugment:
-    """Convert ``auto_augment``, such as ``rand-m9-mstd0.5-inc1``: a policy, then keys with their numbers."""
+    """Convert ``auto_augment``, such as ``rand-m9-mstd0.5-inc1``, which is a policy followed by keys with numbers."""
     text, policies = fields.text("auto_augment"), get_args(TimmPolicy)
     name, *parts = text.split("-")
     known = POLICY_KEYS if name == "rand" else {"mstd": float}
@@ -294,7 +295,7 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
 
 
 def _color_jitter(fields: Fields) -> list[Op]:
-    """Convert ``color_jitter``, which has one number for brightness, contrast and saturation, or one for each."""
+    """Convert ``color_jitter``, which has one or separate numbers for brightness, contrast and saturation."""
     p = fields.number("color_jitter_prob", 1.0)
     if not fields.has("color_jitter"):
         return []

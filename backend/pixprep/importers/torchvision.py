@@ -1,11 +1,11 @@
-"""Import torchvision's transforms: ``weights.transforms()``, or a ``Compose`` of v1 or v2 transforms.
+"""Imports torchvision's transforms: ``weights.transforms()``, or a ``Compose`` of v1 or v2 transforms.
 
 The random parameters of training transforms have the same distributions as in torchvision, but the random numbers
 differ.
 
-The result of a transform depends on the type of its input. ``Walk.data`` therefore tracks this type: a PIL image, which
-Pillow resizes; a uint8 tensor, which PyTorch resizes; or float32 values, which no pixprep op can resize. Classes are
-compared by name, so that this module does not import torchvision.
+The result of a transform depends on the type of its input. Therefore, ``Walk.data`` tracks this type. It is a PIL
+image, which Pillow resizes; a uint8 tensor, which PyTorch resizes; or float32 values, which pixprep cannot resize.
+Classes are compared by name, so that this module does not import torchvision.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def from_torchvision(
         transforms: Transforms for serving: ``weights.transforms()``, a ``Compose``, a ``torch.nn.Sequential``, a single
             transform, a preset from torchvision's ``references`` scripts such as ``ClassificationPresetEval``, the name
             of weights such as ``ResNet50_Weights.IMAGENET1K_V2``, or ``FILE.py:NAME`` for an object that a Python file
-            defines. If None and ``training`` is given, the pipeline is only for training.
+            defines. If ``transforms`` is None and ``training`` is given, the pipeline is only for training.
         training: Transforms for training, which can be random. Default: the transforms for serving.
         input: Type of the images that the transforms receive in the training code. ``pil``: images from
             ``PIL.Image.open(…).convert("RGB")``. ``tensor``: uint8 tensors from ``torchvision.io.decode_image``. Both
-            ignore the EXIF orientation.
+            functions ignore the EXIF orientation.
         name: Name of the model to record in the pipeline. Default: the name of the weights, or the class name of
             ``transforms``.
 

@@ -1,4 +1,4 @@
-"""Conversion of each torchvision transform to ops. The module ``torchvision`` calls these functions."""
+"""Converts each torchvision transform to ops. The module ``torchvision`` calls these functions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Walk(_Walk):
 
     Attributes:
         data: Type of the data: a PIL image, a uint8 tensor or float32 values.
-        scaling: (scale, arithmetic) of a conversion to float32 that is not yet part of the ops. The next ``normalize``
-            op applies it to the pixel values.
+        scaling: Scale and arithmetic of a conversion to float32 that is not yet part of the ops. The next ``normalize``
+            op applies the scale to the pixel values.
         size: (height, width) of the image in pixels. None if the size differs between images.
         boxes: Format of the bounding boxes.
         channels: 1 if the image is grayscale with one channel. None if it has three channels.
@@ -62,7 +62,7 @@ class Walk(_Walk):
         self.size = self.size if all(getattr(each, "size", None) == self.size for each in branches) else None
 
     def add(self, op: Op) -> None:
-        """Add an op."""
+        """Append an op that does not change the size of the image."""
         self.ops.append(op)
 
     def add_resizing(self, op: Op) -> None:
@@ -81,7 +81,7 @@ class Walk(_Walk):
             self.ops.append(op)
 
     def resize(self, fields: Fields, sides: tuple[int, ...], **how: Any) -> None:
-        """Add a resize op. ``sides`` is either the length of the shorter side, or the height and the width."""
+        """Add a resize op. ``sides`` contains either the length of the shorter side, or the height and the width."""
         self.ops.append(resize(sides, **self.resize_fields(fields), **how))
         self.size = (sides[0], sides[1]) if len(sides) > 1 else None
 
@@ -124,7 +124,7 @@ class Walk(_Walk):
         return {"filter": fields.choice("interpolation", WARP_FILTERS), "fill": fill, "like": self.rounding_library()}
 
     def center_crop(self, size: tuple[int, int]) -> None:
-        """Add a center crop."""
+        """Add a center crop to ``size``, which is (height, width) in pixels."""
         self.ops.append(ops.CenterCrop(*size))
         self.size = size
 
@@ -139,7 +139,7 @@ class Walk(_Walk):
     def normalize(self, mean: Reals, std: Reals) -> None:
         """Add a ``normalize`` op, which also applies the scale of a preceding conversion to float32.
 
-        If mean and std are 0 and 1, the op is added only if there is such a scale.
+        If the mean is 0 and the std is 1, the op is added only if such a scale must be applied.
         """
         if self.scaling is not None:
             scale, arithmetic = self.scaling
@@ -247,7 +247,7 @@ def _to_rgb(walk: Walk, _: Fields) -> None:
 
 
 def _gaussian_blur(walk: Walk, fields: Fields) -> None:
-    """Convert ``GaussianBlur``, which is random unless the minimum and the maximum of sigma are equal."""
+    """Convert ``GaussianBlur``, which is random unless the minimum and the maximum of its sigma are equal."""
     walk.rounding_library()
     size, (low, high) = fields.pair("kernel_size"), _sampled_range(fields, "sigma")
     if low == high:
@@ -269,7 +269,7 @@ def _clamped(_: Walk, fields: Fields) -> None:
 
 
 def _sanitized(walk: Walk, fields: Fields) -> None:
-    """Convert ``SanitizeBoundingBoxes``, which removes invalid boxes. It is ignored for serving."""
+    """Convert ``SanitizeBoundingBoxes``, which removes invalid boxes. For serving, the transform is ignored."""
     min_size = fields.number("min_size")
     if fields.number("min_area") > min_size**2:
         fields.refuse("min_area", "must not exceed the square of min_size")
@@ -290,10 +290,10 @@ def _padding_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
 
 
 def for_images(values: Mapping[Any, Any], data: Data) -> Any:
-    """Return the entry for images of a ``fill`` or ``dtype`` that is a dictionary of values per input type.
+    """Return the entry for images of a ``fill`` or ``dtype``, if it is a dictionary with one value per input type.
 
-    Without an entry for images, return the entry ``others``, or None if it is also absent, even for a ``defaultdict``.
-    If several types match, return the dictionary.
+    Without an entry for images, return the entry ``others``. If this entry is also absent, return None, even for a
+    ``defaultdict``. If several types match, return the dictionary itself.
     """
     package = "PIL" if data == "a PIL image" else "torch"
     kinds = (kind for kind in values if isinstance(kind, type) and kind.__module__.startswith(package))
@@ -304,14 +304,14 @@ def for_images(values: Mapping[Any, Any], data: Data) -> Any:
 def _sampled_range(fields: Fields, name: str) -> tuple[float, float]:
     """Return the minimum and maximum of a random parameter.
 
-    If PyTorch always samples the same float32 number, both are that number.
+    If PyTorch would always sample the same float32 number, the minimum and the maximum are this number.
     """
     first, last = _as_float32(fields.span(name))
     return first, last
 
 
 def _as_float32(limits: tuple[float, ...]) -> tuple[float, ...]:
-    """Round the limits of a range to float32 if they are equal in float32. Otherwise return them unchanged."""
+    """Round the limits of a range to float32 if they are equal in float32. If not, return the limits unchanged."""
     rounded = tuple(float(np.float32(limit)) for limit in limits)
     return rounded if len({*rounded}) == 1 else limits
 
@@ -392,8 +392,8 @@ def _random_crop(walk: Walk, fields: Fields) -> None:
 def _elastic(walk: Walk, fields: Fields) -> None:
     """Convert ``ElasticTransform``.
 
-    torchvision converts PIL images to tensors for it, so the field ``like`` is not needed. v1 and v2 differ in how they
-    use ``fill``.
+    torchvision converts PIL images to tensors for this transform, so that the field ``like`` is not needed. v1 and v2
+    use ``fill`` differently.
     """
     how = walk.warp_fields(fields)
     del how["like"]
@@ -438,7 +438,7 @@ def _aug_mix(walk: Walk, fields: Fields) -> None:
 
 
 def _rotation_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
-    """Return the fields of an op that rotates the image: those of ``_warp_fields``, and the centre of rotation."""
+    """Return the fields of an op that rotates the image: the fields of ``_warp_fields``, and the centre of rotation."""
     return {"center": _optional(fields, "center", Fields.span), **_warp_fields(walk, fields)}
 
 
@@ -453,9 +453,9 @@ def _warp_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
 
 
 def _sampled_ratio(fields: Fields) -> tuple[float, float]:
-    """Return the minimum and maximum of an aspect ratio, whose logarithm PyTorch samples.
+    """Return the minimum and maximum of an aspect ratio. PyTorch samples the logarithm of the ratio.
 
-    If both are equal, return the exponential of the float32 logarithm, because this is the ratio that PyTorch uses.
+    If the minimum equals the maximum, return the exponential of its float32 logarithm, because PyTorch uses this ratio.
     """
     low, high = _sampled_range(fields, "ratio")
     if low != high or low <= 0:
@@ -548,4 +548,4 @@ RANDOM: dict[str, Reader] = {
     "AutoAugment": _auto_augment,
     "AugMix": _aug_mix,
 }
-"""Random transforms, which are supported only for training."""
+"""Functions that convert random transforms, by the name of the transform. They are supported only for training."""

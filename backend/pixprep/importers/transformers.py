@@ -1,13 +1,13 @@
-"""Import the configuration of an image processor or a video processor of Hugging Face transformers 5.
+"""Imports the configuration of an image processor or a video processor of Hugging Face transformers 5.
 
 The library need not be installed. The module ``transformers_classes`` contains the defaults of fields that a
-configuration omits; a parity test compares them with the library. As in transformers, the arithmetic depends on the
-backend: ``torchvision`` is the default of ``AutoImageProcessor``, and ``pil`` is used by the classes named ``...Pil``.
-Their pixel values differ by 1 in a few values per thousand.
+configuration omits; a parity test compares these defaults with the library. As in transformers, the arithmetic depends
+on the backend: ``torchvision`` is the default of ``AutoImageProcessor``, and ``pil`` is used by the classes named
+``...Pil``. Between the backends, a few pixel values per thousand differ by 1.
 
-If ``do_convert_rgb`` is true, transparent images are composited on white, as the processor does with PIL images. If it
-is false, the processor does not convert the image, and fails for most images that are not RGB. The op ``decode`` always
-returns three channels, as ``load_image`` of transformers does.
+If ``do_convert_rgb`` is true, transparent images are composited on white, as the processor does with PIL images. If
+this flag is false, the processor does not convert the image, and fails for most images that are not RGB. Like
+``load_image`` of transformers, the op ``decode`` always returns three channels.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ SIZE_KEYS = (
     *({"height", "width"}, {"shortest_edge"}, {"shortest_edge", "longest_edge"}, {"longest_edge"}),
     *({"max_height", "max_width"}, {"min_pixels", "max_pixels"}),
 )
-"""Sets of keys that a size may have. transformers raises an error for all others."""
+"""Sets of keys that a size may have. transformers raises an error for all other sets."""
 
 
 def from_transformers(
@@ -202,7 +202,7 @@ def read_processor(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str,
 
 
 def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the image processor, which that of a multimodal processor contains."""
+    """Return the configuration of the image processor, which may be nested in that of a multimodal processor."""
     inner = values.get("image_processor")
     return inner if isinstance(inner, Mapping) else values
 
@@ -258,7 +258,7 @@ def _padded_size(fields: Fields, processor: str, geometry: Sequence[Op]) -> Side
 
 
 def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
-    """Return the resize and the centre crop."""
+    """Return the ops for the resize and the centre crop of an image processor."""
     ops: list[Op] = []
     known_size: Sides = ()  # (height, width), only the shorter side, or () if neither is known
     if fields.flag("do_resize"):
@@ -287,15 +287,15 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
 
 
 def _filter(fields: Fields, backend: Backend) -> Filter:
-    """Return the filter of the resize."""
+    """Return the filter of the resize that ``resample`` and the backend determine."""
     filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
     return "nearest_exact" if filter_ == "nearest" and backend == "torchvision" else filter_
 
 
 def _size(fields: Fields, processor: str) -> tuple[Sides, Sides]:
-    """Return the size of the resize, and that of a crop which ConvNeXt's ``do_resize`` includes.
+    """Return the size of the resize, and the size of the crop that is part of ConvNeXt's ``do_resize``.
 
-    The size of the resize is (height, width) or only the shorter side. The size of the crop is ``()`` without a crop.
+    The size of the resize is (height, width) or only the shorter side. Without a crop, the size of the crop is ``()``.
     """
     if fields.flag("use_square_size"):  # a field of CLIP that overrides the size; Kosmos-2 uses it
         return (224, 224), ()
@@ -343,7 +343,7 @@ def _longer_side(fields: Fields) -> Sides:
 def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
     """Return DPT's height and width, or only one side and the other fields of the resize op.
 
-    The latter is for configurations that keep the aspect ratio, whose height and width must be equal.
+    A single side is returned for configurations that keep the aspect ratio; their height and width must be equal.
     """
     size = _sides(fields, "size", is_square=fields.flag("default_to_square"))
     multiple = fields.take("ensure_multiple_of")
@@ -406,10 +406,10 @@ def _check_size_keys(fields: Fields, field: str) -> None:
 
 
 def _center_crop(fields: Fields, field: str, window: Sides, known_size: Sides, backend: Backend) -> CenterCrop:
-    """Return the centre crop.
+    """Return the op for the centre crop.
 
-    Its offset is rounded down in both backends. If the image is smaller than the crop, it is padded, and the padding at
-    the top is rounded down by the torchvision backend but up by the PIL backend.
+    Both backends round the offset of the crop down. If the image is smaller than the crop, the image is padded. The
+    torchvision backend rounds the padding at the top down, but the PIL backend rounds it up.
     """
     if backend == "pil":
         missing = [max(0, out - side) for out, side in zip(window, (known_size * 2 or (0, 0))[:2], strict=True)]

@@ -1,4 +1,4 @@
-"""Import the preprocessing of an Ultralytics predictor from the metadata of an exported model.
+"""Imports the preprocessing of an Ultralytics predictor from the metadata of an exported model.
 
 Ultralytics, ONNX and TensorRT need not be installed. The pipeline follows ``engine/predictor.py``, ``data/augment.py``
 and ``engine/exporter.py`` of Ultralytics 8.4.
@@ -38,7 +38,7 @@ TASKS: dict[str, Geometry] = {
     "classify": "classify",
 }
 MAX_METADATA_BYTES = 4 << 20
-"""Maximum size of the metadata in bytes. It consists mostly of class names; 4,585 of them need 100 kB."""
+"""Maximum size of the metadata in bytes. The metadata consists mostly of class names; 4,585 names take 100 kB."""
 MAX_ONNX_BYTES = (1 << 31) - 1  # maximum size of a Protocol Buffers message
 
 _IGNORED = (
@@ -50,10 +50,10 @@ _CODE_PATTERNS = {
     "reorders channels": r"swapRB|COLOR_\w*(?:BGR|RGB)\w*",
     "resizes": r"blobFromImages?|cv2\.resize|\.resize(?=\()",
 }
-"""Regular expressions for code that changes an image, by the operation that they indicate."""
+"""Regular expressions that find code which changes images, by the operation that such code performs."""
 _MAX_SOURCE_BYTES = 1 << 20
 _TORCHVISION_CLASSIFY = (8, 0, 233)
-"""First version whose classification uses torchvision's Resize and CenterCrop, instead of a crop with OpenCV."""
+"""First version in which classification uses torchvision's Resize and CenterCrop instead of a crop with OpenCV."""
 
 
 def from_ultralytics(
@@ -71,19 +71,20 @@ def from_ultralytics(
     - For depth and RT-DETR, the image is stretched to ``imgsz`` with OpenCV.
     - For classification, the image is resized and centre-cropped with torchvision, as a PIL image.
 
-    The tensor is RGB in the layout ``chw``, divided by 255. Unless the task is classification, there are two further
-    outputs. ``transform`` maps boxes to the decoded image, as ``ops.scale_boxes`` does, but with a scale per axis,
-    because height and width are rounded separately. ``original_size`` is needed to clip boxes to the image.
+    The tensor contains RGB values divided by 255, in the layout ``chw``. Unless the task is classification, there are
+    two further outputs. The output ``transform`` maps boxes to the decoded image, like ``ops.scale_boxes``, but with a
+    separate scale for each axis, because height and width are rounded separately. The output ``original_size`` is
+    needed for clipping boxes to the image.
 
-    The decoder's output equals that of ``cv2.imread``, which applies the EXIF orientation. All images have the size
-    ``imgsz``, which corresponds to ``rect=False``, because the images of a batch in Triton must have the same size.
-    (For a model with dynamic shapes, a predictor uses ``rect=True``, which pads only to a multiple of the stride.)
+    The decoded image equals that of ``cv2.imread``, which applies the EXIF orientation. All images are resized to
+    ``imgsz``, as with ``rect=False``, because the images of a batch in Triton must have the same size. (For a model
+    with dynamic shapes, a predictor uses ``rect=True``, which pads images only to a multiple of the stride.)
 
     Args:
         source: An ``.onnx`` or ``.engine`` file from ``model.export()``, its metadata as a mapping, or a task such as
             ``"detect"``. (Before Triton can load an ``.engine`` file, the metadata at its beginning must be removed.)
-        imgsz: (height, width) of the input in pixels, or the side of a square. Required if ``source`` does not contain
-            it. If ``source`` contains it, both must be equal.
+        imgsz: (height, width) of the model's input in pixels, or the side of a square. Required if ``source`` does not
+            contain the size. If ``source`` contains a size, ``imgsz`` must be equal to it.
         dtype: Data type of the tensor. Use ``float16`` for a model that was exported with half-precision inputs.
 
     Raises:
@@ -113,17 +114,17 @@ def from_ultralytics(
 
 
 def own_code(model: Path) -> Iterator[str]:
-    """Find code that preprocesses images in the Python package that contains a model file.
+    """Search the Python package that contains a model file for code that preprocesses images.
 
-    The metadata of an exported model describes the preprocessing of Ultralytics' predictor. A package that contains the
-    model may preprocess images differently, for example as BGR or with padding before the resize. Its Python files are
-    therefore searched for functions that change images.
+    The metadata of an exported model describes only the preprocessing of Ultralytics' predictor. A Python package that
+    contains the model may preprocess images differently, for example as BGR or with padding before the resize.
+    Therefore, the Python files of such a package are searched for functions that change images.
 
     Args:
         model: Path of the model file.
 
     Yields:
-        For each Python file with such functions, its name and the operations.
+        For each Python file with such functions, the name of the file and the operations.
     """
     folders = [folder for folder in (model.parent, model.parent.parent) if (folder / "__init__.py").is_file()]
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
@@ -150,7 +151,7 @@ def _geometry(fields: Fields) -> Geometry:
 
 
 def _size(fields: Fields, option: int | tuple[int, int] | None) -> tuple[int, int]:
-    """Return (height, width) in pixels from the metadata, or from the option ``imgsz`` if the metadata lacks it."""
+    """Return the input size (height, width) in pixels from the metadata or, if it is not there, from ``option``."""
     recorded = fields.take("imgsz")
     if isinstance(recorded, str):  # in ONNX files
         try:

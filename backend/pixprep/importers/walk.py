@@ -1,4 +1,7 @@
-"""Base class of the walks over a library's nested transforms, which collect the ops and track the state of the data."""
+"""Defines the base class of walks over a library's nested transforms.
+
+A walk collects the ops of the transforms, and tracks the state of the data.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +60,8 @@ class Walk:
     def apply_randomly(self, branch: Walk, p: float) -> None:
         """Apply the ops of a branch with probability ``p``.
 
-        If the branch is a single op with a field ``p``, the two probabilities are multiplied. Otherwise the ops become
-        a ``random_apply``.
+        If the branch consists of a single op with a field ``p``, the two probabilities are multiplied. All other
+        branches become a ``random_apply``.
         """
         self.join(branch)
         own = getattr(branch.ops[0], "p", None) if len(branch.ops) == 1 else None

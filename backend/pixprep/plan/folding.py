@@ -1,6 +1,6 @@
-"""Combines the steps of a geometry into one ``Placement``, for an image of known size.
+"""Combines the steps of a geometry into one ``Placement`` for one image.
 
-At this point, the random parameters and the per-image inputs of the image are known, in addition to its size.
+At this point, the size, the random parameters and the per-image inputs of the image are known.
 """
 
 from __future__ import annotations
@@ -40,23 +40,25 @@ from pixprep.plan.steps.levels import Erase, LevelStep, Take
 from pixprep.plan.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
-"""Maximum number of pixels of the result of a resize, before it is cropped (1 GB). A larger result is rejected."""
+"""Maximum number of pixels in the result of a resize before the result is cropped (1 GB). Images with a larger result
+are rejected."""
 
 MAX_LEVELS_SIDE = 1 << 16
-"""Maximum height and width of images whose pixel values are changed by steps. It is the limit of CUDA grids."""
+"""Maximum height and width of images for steps on pixel values. This is the maximum size of a CUDA grid."""
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Geometry of an output and its steps on pixel values, for images of any size.
+    """Geometry of an output, with the output's steps on pixel values, for images of any size.
 
     Attributes:
         before, resize, after: Geometric steps before the resize, the resize, and the geometric steps after it. They are
             combined into one placement.
-        levels: Steps that are then applied to the pixel values of the canvas.
+        levels: Steps that are applied to the pixel values of the canvas after the geometric steps.
         erasures: Steps that erase rectangles of the tensor.
         fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
-        photo: Steps on the pixel values of the whole image, which are applied first. They do not move pixels.
+        photo: Steps on the pixel values of the whole image that are applied before the geometric steps. They do not
+            move pixels.
         most: Maximum height and width of the result in pixels. None means unlimited.
         thumbnail: Geometry of the thumbnail that is added to the tiles of the image, or None.
     """
@@ -81,7 +83,7 @@ class Geometry:
 
     @property
     def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
-        """The steps with random parameters."""
+        """Steps with random parameters."""
         steps: tuple[Any, ...] = (self.resize and self.resize.drawn, *self._steps, *self.erasures)
         return tuple(step for step in steps if getattr(step, "key", "") and not is_given(step))
 
@@ -97,7 +99,7 @@ class Geometry:
 
     @property
     def motion(self) -> tuple[object, ...]:
-        """The steps that may move pixels. Two outputs with equal steps have the same coordinates."""
+        """Steps that may move pixels. If these steps are equal for two outputs, their coordinates are also equal."""
         return (self.before, self.resize, self.after, *filter(_moves, self.levels))
 
     @property
@@ -206,7 +208,7 @@ class Geometry:
     def _placed_levels(
         steps: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
     ) -> tuple[LevelStep, ...]:
-        """Return the steps on pixel values for an image of this size, with its random parameters and inputs."""
+        """Return the steps on pixel values for an image of this size, with the image's random parameters and inputs."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
         left = [*reversed(steps)]
@@ -238,14 +240,14 @@ class Geometry:
 
 
 def _moves(step: LevelsStep) -> bool:
-    """Return whether a step may move pixels, so that boxes and masks must be transformed with them."""
+    """Return whether a step may move pixels, so that boxes and masks must be transformed with the image."""
     return any(each.moves for each in traits(step))
 
 
 def _check_levels_size(height: int, width: int) -> None:
     """Raise ImageError if an image is too large for steps on pixel values.
 
-    Even a small image can become too large, by a resize of one side or by a rotation with ``expand``.
+    Even a small image can become too large if only one side is resized, or if it is rotated with ``expand``.
     """
     if height * width > MAX_RESIZED_PIXELS or max(height, width) > MAX_LEVELS_SIDE:
         raise ImageError(
@@ -264,9 +266,9 @@ def _take(rows: Span, columns: Span, move: Move) -> Take:
 
 
 def _visible_range(span: Span, resized: int, ratio: float, begin: float) -> Span:
-    """Return the range of a resized axis that depends on pixels of the image; the remaining pixels are only padding.
+    """Return the range of a resized axis that depends on pixels of the image. All other pixels contain only padding.
 
-    On an end without padding, the range extends to the end of the axis.
+    If one end of the axis has no padding, the range extends to this end.
 
     Args:
         span: Axis of the padded image before the resize.

@@ -1,4 +1,4 @@
-"""Size rules of transformers' image processors that keep the aspect ratio of the image."""
+"""Implements the size rules of transformers' image processors that keep the aspect ratio of the image."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ Rule = Literal[
 
 @dataclass(frozen=True)
 class SideRule:
-    """Size rule: keep the aspect ratio of the image, and round both sides to multiples of a number.
+    """Size rule that keeps the aspect ratio of the image, and rounds both sides to multiples of a number.
 
     Attributes:
-        rule: Name of the formula, see the op ``resize_by_rule``.
-        height, width: Requested size in pixels. They are equal if the formula has only one number.
+        rule: Name of the formula; see the op ``resize_by_rule``.
+        height, width: Requested size in pixels. Both are equal if the formula uses only one number.
         multiple: Both sides of the result are multiples of this number.
         min_side: Minimum length of both sides of the result.
         max_side: Maximum length of the longer side of the result.
@@ -166,8 +166,8 @@ class SideRule:
     def _by_up(self, height: int, width: int) -> Size:
         """Return the size that transformers computes for the vision encoder of Idefics 3.
 
-        The longer side is rounded up to a multiple of ``self.multiple``. The shorter side is scaled accordingly, and is
-        then also rounded up.
+        The longer side is rounded up to a multiple of ``self.multiple``. The shorter side is scaled so that the aspect
+        ratio is kept, and then also rounded up to such a multiple.
         """
         ratio, multiple = width / height, self.multiple
         if width >= height:
@@ -177,7 +177,7 @@ class SideRule:
         return rows, upward(int(rows * ratio), multiple)
 
     def _by_thumbnail(self, height: int, width: int) -> Size:
-        """Return the size that transformers computes for Donut. It never exceeds the size of the image."""
+        """Return the size that transformers computes for Donut. This size never exceeds the size of the image."""
         rows, columns = min(height, self.height), min(width, self.width)
         if (rows, columns) != (height, width):
             if height > width:

@@ -1,8 +1,8 @@
-"""Conversion of DALI's video decoders, for clips with a fixed number of frames.
+"""Converts DALI's video decoders, for clips with a fixed number of frames.
 
-The selected frames are the same as in DALI. Their pixel values are similar, but not equal: both use FFmpeg, but DALI
-requests a different colour conversion. For a VP9 clip of 160 x 96 pixels, the mean absolute difference is 1.2, and the
-maximum is 19.
+The selected frames are the same as in DALI. Their pixel values are similar, but not equal: pixprep and DALI both use
+FFmpeg, but DALI requests a different colour conversion. For a VP9 clip of 160 x 96 pixels, the mean absolute difference
+is 1.2, and the maximum difference is 19.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_supports_clips(name: str, image: Image) -> None:
 
 
 def _decode_video(encoded: Encoded, fields: Fields) -> Image:
-    """Convert ``decoders.video``, which decodes the first ``sequence_length`` frames, or those before ``end_frame``."""
+    """Convert ``decoders.video``, which decodes the first ``sequence_length`` frames, or all before ``end_frame``."""
     fields.ignore("fill_value", "affine", "build_index")
     fields.expect("start_frame", 0, why="must be 0: a clip always begins with its first frame")
     stride = fields.side("stride") if fields.has("stride") else 1

@@ -1,4 +1,4 @@
-"""Conversion of DALI's image decoders and geometric operators: resizes, flips, rotations and affine transforms.
+"""Converts DALI's image decoders and geometric operators: resizes, flips, rotations and affine transforms.
 
 The defaults of arguments were measured with DALI 2.4.
 """
@@ -45,7 +45,7 @@ _GRAY_TO_RGB = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0.5, 0.5, 0))
 Channel 2 uses 0.5 * (green + blue), so that ties are rounded as in DALI's RGB images.
 """
 BOOLEANS = {0: False, 1: True}
-"""Values of boolean arguments that can also be tensors, which DALI serializes as integers."""
+"""Values of boolean arguments that can also be tensors. DALI serializes such arguments as integers."""
 _MODES = {"default": "stretch", "stretch": "stretch", "not_larger": "fit", "not_smaller": "cover"}
 
 Result = Image | Numbers | tuple[Image, Numbers]
@@ -62,8 +62,8 @@ _IGNORED_BY_DECODERS = (
 def _decode(encoded: Encoded, fields: Fields) -> Image:
     """Convert ``decoders.image``.
 
-    With the device ``cpu``, DALI decodes with libjpeg-turbo. With the device ``mixed``, it uses fancy upsampling only
-    if the graph requests it.
+    With the device ``cpu``, DALI decodes with libjpeg-turbo. With the device ``mixed``, DALI uses fancy upsampling only
+    if the graph requests fancy upsampling.
     """
     fields.ignore(*_IGNORED_BY_DECODERS)
     fields.expect("dtype", _UINT8, why="must be 0 (uint8), because images are decoded to uint8")
@@ -153,7 +153,7 @@ def _roi(fields: Fields, target: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recomputed_sides(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]) -> Rows:
-    """Compute the height and width of a resize again, for images of other sizes.
+    """Compute the height and width of a resize again for different image sizes.
 
     Args:
         image: Input of the resize.
@@ -171,7 +171,7 @@ def _recomputed_sides(image: Image, fields: Fields, sizes: npt.NDArray[np.int64]
 def _computed_sides(image: Image, fields: Fields) -> Rows | None:
     """Return the height and width of a resize for each of ``SIZES``, as an array with shape (n, 2).
 
-    Return None if the graph does not compute them from the size of the image.
+    Return None if the graph does not compute the height and width from the size of the image.
     """
     names = [name for name in ("size", "resize_y", "resize_x") if fields.has(name)]
     values = [fields.take(name) for name in names]
@@ -187,8 +187,8 @@ def _computed_sides(image: Image, fields: Fields) -> Rows | None:
 def _target(fields: Fields) -> dict[str, Any]:
     """Return the fields of a resize op for its size.
 
-    If the size is an input of the request, the field contains the name of the input, and ``max_size`` is set;
-    ``requests.bounded`` replaces its value.
+    If the size is an input of the request, the field contains the name of the input, and ``max_size`` is set to a
+    preliminary value, which ``requests.bounded`` replaces.
 
     Raises:
         PipelineError: The size is specified in several ways, which DALI also rejects, or not at all.
@@ -225,7 +225,7 @@ def _target(fields: Fields) -> dict[str, Any]:
 
 
 def mirrors(fields: Fields, argument: str, axis: Literal["horizontal", "vertical"], default: int) -> list[Flip]:
-    """Return the flip that an argument specifies. The list is empty if it does not flip any image."""
+    """Return the flip that an argument specifies, or an empty list if the argument does not flip the image."""
     value = fields.take(argument)
     if isinstance(value, Encoded):
         return [Flip(axis, when=value.at(0))]

@@ -1,4 +1,4 @@
-"""Read the operators and their arguments from a serialized DALI pipeline, without DALI.
+"""Reads the operators and their arguments from a serialized DALI pipeline. DALI need not be installed.
 
 The file is a Protocol Buffers message with the field numbers of DALI's ``dali.proto``. Nothing in it is executed.
 """
@@ -15,7 +15,7 @@ from pixprep.pipeline.ops.faults import quoted
 
 MAX_OPERATORS, MAX_OUTPUTS = 256, 32
 _PREFIXES = (("experimental__", ""), ("_", ""), ("ImageDecoder", "decoders__Image"))
-"""Prefixes of operator names in other versions of DALI, with their current equivalents.
+"""Old and current prefixes of operator names that differ between versions of DALI.
 
 ``ImageDecoder`` was the name of the decoder up to DALI 1.0.
 """

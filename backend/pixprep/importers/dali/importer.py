@@ -1,4 +1,4 @@
-"""Import the serialized graph of an NVIDIA DALI ``@pipeline_def``, which dali_backend calls ``model.dali``.
+"""Imports the serialized graph of an NVIDIA DALI ``@pipeline_def``, which is the file ``model.dali`` of dali_backend.
 
 DALI need not be installed. The defaults of arguments were measured with DALI 2.4, because a serialized graph does not
 contain the version of DALI.
@@ -68,7 +68,7 @@ _UNSUPPORTED = {
     f"combines channels or images, which is not supported: {CHANNEL_ORDER_HINT}": ("Cat", "Stack"),
     f"equalizes the image, which is not supported: {_CUSTOM_OPERATOR}": ("Clahe", "Equalize"),
 }
-"""Error messages for unsupported operators, each with the names or prefixes of the operators."""
+"""Error messages for unsupported operators. The values are names of operators, or prefixes of such names."""
 
 
 def from_dali(
@@ -90,15 +90,16 @@ def from_dali(
     outputs keep the names that the DALI pipeline assigns to them; outputs without a name become ``tensor_0``,
     ``tensor_1`` and so on.
 
-    The values equal those of DALI's CPU operators. They were not compared with DALI's GPU operators.
+    The tensors equal the results of DALI's CPU operators. They were not compared with the results of DALI's GPU
+    operators.
 
     Args:
         source: Path or bytes of a serialized graph, or the path of a Python file such as ``1/dali.py``, which requires
             ``run_python``.
         output: Name of the only output to import. Operators that the output does not depend on are then ignored.
-        chroma: Chroma upsampling of the op ``decode``. ``fancy`` equals DALI's CPU decoder. Default: that of the
-            graph's decoder, which is ``fast`` if its device is ``mixed`` and it does not request fancy upsampling, and
-            ``fancy`` for all others.
+        chroma: Chroma upsampling of the op ``decode``. ``fancy`` is the upsampling of DALI's CPU decoder. Default:
+            ``fast`` if the device of the graph's decoder is ``mixed`` and the decoder does not request fancy
+            upsampling, and ``fancy`` in all other cases.
         pipeline: Name of the pipeline in a Python file. Default: the pipeline that is decorated with
             ``@autoserialize``, or the only pipeline.
         python: Path of a Python interpreter in which DALI is installed, used to serialize a Python file. Default: the
@@ -108,8 +109,8 @@ def from_dali(
             size of the tensor.
         clip: ``first`` imports only the first sequence of ``inputs.video``, which splits a clip into sequences. None
             rejects such graphs.
-        dtypes: Dtypes of inputs for which the graph does not specify one, as a mapping of names to NumPy dtypes such as
-            ``int32``.
+        dtypes: NumPy dtypes of the inputs whose dtype is not specified in the graph, such as ``int32``. The keys are
+            the names of the inputs.
 
     Raises:
         PipelineError: The file cannot be read, or an operator or argument is not supported.
@@ -206,7 +207,7 @@ def _evaluate(
 
 
 def _argument(values: Mapping[str, Value], name: str, recompute: Callable[[str], Numbers]) -> Any:
-    """Return the value of an argument that is a tensor. A constant is returned as a Python number or list."""
+    """Return the value of an argument that a tensor provides. Constants are returned as Python numbers or lists."""
     value = values.get(name)
     return replace(value, recompute=partial(recompute, name)).plain if isinstance(value, Numbers) else value
 
@@ -249,7 +250,8 @@ def _needed(operators: Sequence[Operator], requested: Sequence[str]) -> set[str]
 def _apply(operator: Operator, fields: Fields, values: Mapping[str, Value]) -> tuple[Value, ...]:
     """Apply an operator to its inputs, and return its outputs.
 
-    Some operators can be applied to both images and numbers; the types of the inputs select the function.
+    Some operators can be applied to images and to numbers. The types of the inputs then determine how the operator is
+    converted.
     """
     inputs = [values[name] for name in operator.inputs if name in values]
     first = inputs[0] if inputs else None
@@ -307,7 +309,7 @@ def _outputs(values: Mapping[str, Value], requested: Sequence[str]) -> list[tupl
 
 
 def _reject_larger(chain: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Return the ops of an image, with ``pad`` ops that reject larger images if the size would be variable.
+    """Return the ops of an image. If its size is variable, ``pad`` ops are changed so that they reject larger images.
 
     DALI does not change images that are larger than the padded size.
     """
@@ -318,9 +320,9 @@ def _reject_larger(chain: tuple[Op, ...]) -> tuple[Op, ...]:
 
 
 def _tensor_name(requested: Sequence[str], index: int) -> str | None:
-    """Return the name of an output: None for a single one, or its name in the DALI pipeline, or ``tensor_<index>``.
+    """Return the name of an output, which is its name in the DALI pipeline or ``tensor_<index>``.
 
-    Names that begin with an underscore are generated by DALI, and are not used.
+    Names that begin with an underscore are not used, because DALI generates them. For a single output, return None.
     """
     if len(requested) == 1:
         return None
@@ -330,9 +332,9 @@ def _tensor_name(requested: Sequence[str], index: int) -> str | None:
 
 
 def _merged(chains: Sequence[tuple[Op, ...]]) -> list[Op]:
-    """Merge the chains of several outputs into one list, in which the ops at their common beginning occur once.
+    """Merge the chains of several outputs into one list of ops. Ops at a common beginning of chains occur only once.
 
-    The last common op gets a name, which the other chains refer to.
+    The last common op gets a name, and the remaining ops of the other chains refer to this name.
     """
     ops: list[Op] = []
     positions: dict[tuple[Op, ...], int] = {}

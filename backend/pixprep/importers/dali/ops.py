@@ -1,4 +1,4 @@
-"""Conversion of DALI operators that change the values, the layout or the dtype of an image.
+"""Converts DALI operators that change the values, the layout or the dtype of an image.
 
 ``IMAGES`` contains all operators on images. The defaults of arguments were measured with DALI 2.4.
 """
@@ -36,14 +36,15 @@ _WHITE, _GRAY = np.float32(255), 128.0
 
 
 def _layouts(image: Image) -> dict[str, Layout]:
-    """Return the supported layouts of a tensor by DALI's names. They differ between images and clips."""
+    """Return the supported layouts of a tensor by DALI's names. Images and clips support different layouts."""
     return _LAYOUTS if len(image.layout) == 3 else _CLIP_LAYOUTS
 
 
 def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     """Convert ``crop_mirror_normalize``.
 
-    The operator crops, flips, computes ``scale * (value - mean) / std + shift``, casts, and transposes.
+    The operator crops and flips the image, computes ``scale * (value - mean) / std + shift``, casts the values, and
+    transposes the axes.
     """
     is_padded = fields.flag("pad_output") and image.channels == 3
     shift = fields.number("shift", 0.0)
@@ -88,11 +89,11 @@ def _check_fill_values(
 
 
 def _pixel_value(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
-    """Return the pixel value whose normalized value is ``fill_values``, or None if it does not exist.
+    """Return the pixel value that is normalized to ``fill_values``, or None if no pixel value is.
 
     Args:
-        values: ``fill_values``: one number, or one per channel.
-        steps: ``normalize`` ops.
+        values: Argument ``fill_values``, which contains one number, or one number per channel.
+        steps: Ops ``normalize`` that are applied to the pixel values.
     """
     if len(values) not in (1, 3):
         raise PipelineError('"fill_values" must be one number, or one for each of 3 channels')
@@ -112,9 +113,9 @@ def _pixel_value(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
 
 
 def _padded_at_corner(fields: Fields) -> tuple[int, int]:
-    """Return the size of the tensor after padding at the bottom and the right, which follows the normalization.
+    """Return the size of a tensor that is padded at the bottom and the right after the normalization.
 
-    This is needed if no pixel value is normalized to ``fill_values``.
+    Such padding is needed if no pixel value is normalized to ``fill_values``.
     """
     height, width = fields.pair("crop") if fields.has("crop") else (fields.side("crop_h"), fields.side("crop_w"))
     position = (fields.take("crop_pos_y", 0.5), fields.take("crop_pos_x", 0.5))
@@ -185,7 +186,10 @@ def _as_decimal(value: float, dividend: float) -> float:
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
-    """Convert an expression with an image and one constant, or one per channel, such as ``images / 255.``."""
+    """Convert an expression that combines an image with a constant or with one constant per channel.
+
+    An example is ``images / 255.``.
+    """
     name, operands = expression(inputs, fields)
     image = next(operand for operand in operands if isinstance(operand, Image))
     if len(operands) != 2 or name not in ("fdiv", "mul", "add", "sub") or sum(x is image for x in operands) > 1:
@@ -226,7 +230,7 @@ def _as_normalize(name: str, constants: tuple[float, ...], is_first: bool, field
 
     Args:
         name: DALI's name of the function.
-        constants: The other operand: one number, or one per channel.
+        constants: Other operand, which consists of one number, or one number per channel.
         is_first: Whether the image is the first operand.
         fields: Arguments of the operator.
     """
@@ -251,7 +255,7 @@ def _as_normalize(name: str, constants: tuple[float, ...], is_first: bool, field
 def _color_matrix(image: Image, fields: Fields) -> Image:
     """Convert an operator such as ``hsv`` or ``brightness_contrast`` to a ``color_matrix``.
 
-    Arguments that an operator does not have are at their defaults.
+    The operators share one conversion. Arguments that an operator does not have are set to their defaults.
     """
     image.check_levels(fields)
     hue, saturation, value, brightness, contrast = (
@@ -280,7 +284,7 @@ def _color_matrix(image: Image, fields: Fields) -> Image:
 def _gaussian_blur(image: Image, fields: Fields) -> Image:
     """Convert ``gaussian_blur`` with the same window size and sigma for both axes.
 
-    If only one of the two is specified, the other is computed from it, as in DALI.
+    As in DALI, if only the window size or only sigma is specified, it determines the other number.
     """
     image.check_levels(fields)
     size, sigma = (finite(fields.take(name, [0.0])) for name in ("window_size", "sigma"))

@@ -1,7 +1,7 @@
-"""Inputs of a DALI graph that are not encoded images: numbers, and frames that are already decoded.
+"""Converts inputs of a DALI graph that are not encoded images: numbers, and frames that are already decoded.
 
-The content of an ``external_source`` depends on how the graph uses it: an input of a decoder is an encoded image, an
-argument of an operator is numbers, and an input of any other operator on images is a frame.
+The content of an ``external_source`` depends on its use in the graph. The input of a decoder is an encoded image, an
+argument of an operator consists of numbers, and the input of any other operator on images is a frame.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REQUEST_ARGUMENTS: Mapping[str, Sequence[str]] = {
     "Rotate": ("angle",),
     "WarpAffine": ("matrix",),
 }
-"""Arguments that can be inputs of the request, by the name of the operator."""
+"""Names of the arguments that can be inputs of the request, by the name of the operator."""
 _FRAME_LAYOUTS: dict[str, tuple[FrameLayout, Layout]] = {
     "": ("hwc", "hwc"),
     "HWC": ("hwc", "hwc"),
@@ -46,8 +46,8 @@ def source_of(operator: Operator, dtypes: Mapping[str, str]) -> Encoded:
     """Return the input that an ``external_source`` provides.
 
     Args:
-        operator: The ``external_source``.
-        dtypes: Dtypes of inputs for which the graph does not specify one, by the name of the input.
+        operator: Operator ``external_source`` of the graph.
+        dtypes: Dtypes of inputs whose dtype is not specified in the graph, by the name of the input.
     """
     name = operator.outputs[0]
     layout = operator.arguments.get("layout", "")
@@ -62,7 +62,7 @@ def dtype_of(operator: Operator) -> str | None:
 
 
 def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
-    """Raise PipelineError if an argument of an operator must not be an input of the request, but is one."""
+    """Raise PipelineError if an argument of an operator is an input of the request, but this is not supported."""
     for argument, name in operator.computed.items():
         value = values.get(name)
         if isinstance(value, Image) and isinstance(value.chain[0], Pixels):
@@ -77,7 +77,7 @@ def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
 
 
 def is_number(operator: Operator) -> bool:
-    """Return whether an operator whose input is an input of the request only casts, copies or indexes its numbers."""
+    """Return whether an operator only casts, copies or indexes the numbers of the request's input that it receives."""
     is_vector = operator.arguments.get("num_subscripts") == 1
     return operator.name in ("Cast", "Copy") or (operator.name == "TensorSubscript" and is_vector)
 
@@ -134,7 +134,7 @@ def pair_of(fields: Fields, name: str) -> tuple[Any, Any]:
 
 
 def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
-    """Limit the sizes that are inputs of the request, if the size of a tensor depends on them.
+    """Limit the sizes that are inputs of the request, if the size of a tensor depends on these inputs.
 
     Args:
         ops: Ops of the pipeline.
@@ -182,7 +182,7 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
 
 
 def _requested_size(op: Op) -> str:
-    """Return ``resize``, ``pad`` or ``crop`` for an op whose size is an input of the request, and ``""`` for others."""
+    """Return ``resize``, ``pad`` or ``crop`` if an op's size is an input of the request, and ``""`` if it is not."""
     names = ("size", "height", "width")
     is_requested = any(isinstance(getattr(op, name, None), str) for name in names)
     is_requested = is_requested and "share" not in getattr(op, "unit", "")

@@ -1,8 +1,8 @@
-"""Find ops that result in the same numbers as the arithmetic of a DALI graph.
+"""Finds ops that result in the same numbers as the arithmetic of a DALI graph.
 
-A graph can compute the size of a resize, the window of a crop, or an output from the size of an image. Here, ops are
-tried one after the other until the numbers of one are equal to the graph's for all of ``values.SIZES``. A resize that
-is not preceded by other geometric ops is also compared for all sizes up to ``sizes.LARGEST``.
+A graph can compute the size of a resize, the window of a crop, or an output from the size of an image. This module
+tries candidate ops until one results in the same numbers as the graph for all image sizes in ``values.SIZES``. A resize
+that is not preceded by other geometric ops is also compared for all sizes up to ``sizes.LARGEST``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _ROUNDINGS: tuple[SideRounding, ...] = ("half_away", "down", "half_even", "up")
 _STRIDE = 128
 """Stride of the subset of ``SIZES`` that is compared first."""
 MAX_OPS = 32
-"""Maximum number of ops of an image after which an output can be inserted."""
+"""Maximum number of ops before an output that is inserted into the ops of an image."""
 _WINDOW_ROUNDINGS: tuple[Rounding, ...] = ("half_away", "down")
 _SIZE_OUTPUTS = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
 _SCALE_OUTPUTS = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
@@ -148,11 +148,11 @@ def _difference(
 
 
 def _candidates(sides: Rows, *, is_integer: bool) -> Iterator[dict[str, Any]]:
-    """Yield the fields of resize ops that may result in these sizes, beginning with the simplest.
+    """Yield the fields of resize ops that may result in these sizes, beginning with the simplest op.
 
     Args:
         sides: Height and width after the resize, as an array with shape (n, 2).
-        is_integer: Whether all of them are integers.
+        is_integer: Whether all heights and widths are integers.
     """
     high, low = (np.maximum(limits, 1).astype(int).tolist() for limits in (sides.max(0), sides.min(0)))
     if high == low:
@@ -232,18 +232,18 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
 
 
 def _windows_in(op: ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return (top, left, height, width) of the window of an op, for images of these sizes."""
+    """Return the windows of an op for images of these sizes, as an array of (top, left, height, width)."""
     step = op.lower(Lowered(spec.color), spec, "").before[-1]
     assert isinstance(step, Window)
     return np.array([step.of(*pair) for pair in sizes.tolist()])
 
 
 def _window_candidates(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:
-    """Yield ops that crop or pad to a fixed size, beginning with the simplest.
+    """Yield ops that crop or pad to a fixed size, beginning with the simplest op.
 
     Args:
-        height: Number of rows.
-        width: Number of columns.
+        height: Height of the window in pixels.
+        width: Width of the window in pixels.
         top: Row at which the window begins in images of the first size.
         left: Column at which the window begins in images of the first size.
         fill: Pixel value outside the image. None means that the window must not exceed the image.
@@ -287,7 +287,7 @@ def _size(sides: npt.NDArray[Any]) -> str:
 
 
 def _example_index(sizes: npt.NDArray[Any]) -> int:
-    """Return the index of the size to use in an error message: 480 x 640 if possible, and the first one if not."""
+    """Return the index of the size for an error message, which is 480 x 640 or, if it is missing, the first size."""
     return int(np.argmax((sizes == (480, 640)).all(1)))
 
 
@@ -301,7 +301,7 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
 
     Args:
         numbers: Numbers that the graph outputs.
-        images: Images that the graph outputs. The op is inserted after one of their ops.
+        images: Images that the graph outputs. The op is inserted into the ops of one of these images.
         name: Name of the output.
 
     Returns:
@@ -326,7 +326,7 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
 
 
 def _output_candidates(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...], Any]]:
-    """Yield ops that output numbers, each with the ops before it, beginning with the simplest."""
+    """Yield ops that output numbers, beginning with the simplest op, together with the ops before each op."""
     chains = [image.chain[:length] for length in range(1, min(len(image.chain), MAX_OPS) + 1)]
     if dtype in ("int32", "int64", "float32"):
         for op, chain in product(_SIZE_OUTPUTS, chains):

@@ -1,7 +1,7 @@
-"""Serialize a DALI pipeline that a Python file defines, such as ``1/dali.py`` of dali_backend, in a subprocess.
+"""Serializes a DALI pipeline that a Python file defines, such as ``1/dali.py`` of dali_backend, in a subprocess.
 
-This module parses the file to find the names of its pipelines. The file is executed only if the user permits it, by a
-Python interpreter in which DALI is installed.
+This module parses the file in order to find the names of its pipelines. The file is executed only if the user permits
+the execution, and by a Python interpreter in which DALI is installed.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _tree(file: Path) -> ast.Module:
 
 
 def _pipelines(file: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each pipeline that a Python file defines: its name, and whether it is decorated with ``@autoserialize``."""
+    """Yield the name of each pipeline in a Python file, and whether it is decorated with ``@autoserialize``."""
     for node in _tree(file).body:
         if isinstance(node, ast.FunctionDef):
             decorators = [_last_name(decorator) for decorator in node.decorator_list]

@@ -1,6 +1,6 @@
-"""Output sizes of a resize op for many images at once, computed with NumPy.
+"""Computes the output sizes of a resize op for many image sizes at once with NumPy.
 
-The formulas are those of ``plan.geometry_steps.Resize.size``. A test compares the results of both.
+The formulas are those of ``plan.geometry_steps.Resize.size``. A test compares the results of both implementations.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def sizes(step: Resize, before: Rows) -> Rows:
         before: (height, width) of the images before the resize, as an array with shape (n, 2).
 
     Returns:
-        An array with the same shape.
+        (height, width) of the images after the resize, as an array with shape (n, 2).
     """
     rounded: list[Rows] = []
     for side, after in zip(("height", "width"), sides(step, before).T, strict=True):
@@ -67,7 +67,7 @@ def sizes(step: Resize, before: Rows) -> Rows:
 
 
 def sides(step: Resize, before: Rows) -> Rows:
-    """Return the same as ``sizes``, but before the height and width are rounded."""
+    """Return the same heights and widths as ``sizes``, but before they are rounded."""
     height, width = before.T
     if step.rule == "both":
         return np.broadcast_to(np.array([step.height, step.width], np.float64), before.shape)
@@ -127,7 +127,7 @@ def _with_common_scale(step: Resize, height: Rows, width: Rows, without_limit: t
 
 
 def _given_and_dependent(step: Resize, size: Rows, side: Rows, length: Rows) -> tuple[Rows, Rows]:
-    """Return the side of the result whose length is given, and the side that follows from the aspect ratio.
+    """Return the given side of the result, and the side that is computed from the aspect ratio.
 
     Args:
         step: Resize step.
@@ -158,6 +158,6 @@ def _scale(step: Resize, side: Rows, scale: Rows) -> Rows:
 
 
 def _as_float32(values: Rows) -> Rows:
-    """Round to float32, and return the numbers as float64."""
+    """Round numbers to float32, and return them as float64."""
     rounded: Rows = values.astype(np.float32).astype(np.float64)
     return rounded

@@ -1,7 +1,8 @@
-"""Conversion of DALI operators that crop or pad an image: ``crop``, ``slice``, ``pad`` and ``paste``.
+"""Converts DALI operators that crop or pad an image: ``crop``, ``slice``, ``pad`` and ``paste``.
 
-The region, which is called a window here, can be constant, an input of the request, or computed from the size of the
-image. In the last case, ``rules`` searches for an op that results in the same window for each of ``values.SIZES``.
+The region, which this module calls a window, can be constant, an input of the request, or computed from the size of the
+image. If it is computed, ``rules`` searches for an op that results in the same window for each size in
+``values.SIZES``.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
 
 
 def canvas_size(image: Image) -> tuple[Any, Any]:
-    """Return the height and width of the image for each of ``SIZES``. If it has a canvas, return the canvas's size."""
+    """Return the height and width of an image for each size in ``SIZES``. If it has a canvas, the canvas is measured."""
     if image.canvas is not None:
         return image.canvas.height, image.canvas.width
     size = size_of(image).rows

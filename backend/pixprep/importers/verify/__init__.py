@@ -1,11 +1,11 @@
-"""Verify a pipeline by comparing the result of each stage with that of the library whose pixels the stage reproduces.
+"""Verifies a pipeline by comparing each stage with the library whose pixels the stage reproduces.
 
 The results are collected in a certificate. In each stage, the library processes pixprep's result of the previous stage,
 so that a difference is reported for the stage that causes it. The last rows of the certificate compare the tensors that
 pixprep and the libraries compute from the encoded image.
 
-- ``comparison`` compares pipelines for serving, and ``drawn`` compares those for training.
-- ``stages`` runs the stages of a pipeline in pixprep, and ``originals`` and ``twins`` run them in the libraries.
+- ``comparison`` compares pipelines for serving, and ``drawn`` compares pipelines for training.
+- ``stages`` runs the stages of a pipeline in pixprep. ``originals`` and ``twins`` run the stages in the libraries.
 - ``frozen`` contains stored results, which are used if a library is not installed.
 """
 

@@ -1,4 +1,4 @@
-"""Compare each stage of a pipeline with the library whose pixels it reproduces, called the original."""
+"""Compares each stage of a pipeline with its original, which is the library whose pixels the stage reproduces."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def verify(
         pipeline: Pipeline to verify.
         images: Images to compare, as paths of files or as pairs of a name and the encoded bytes.
         generate: Whether to compare the generated test images, in addition to ``images``.
-        frozen: Whether to compare with stored results of the libraries. None: only if a library cannot be used. True:
-            always. False: never.
+        frozen: Whether to compare with stored results of the libraries. True means that stored results are always used,
+            False means that they are never used, and None means that they are used if a library is not available.
         originals: Functions of the libraries. Default: those of the installed libraries.
         source: Source of the pipeline. See ``imported_again``.
         options: Options of the importer, which take precedence over the recorded options.
@@ -135,7 +135,7 @@ def subjects(
 
 
 def reject_unverifiable(pipeline: Pipeline) -> None:
-    """Raise PipelineError if the pipeline contains something that no library can be compared with."""
+    """Raise PipelineError if the pipeline contains an op that cannot be compared with a library."""
     if any(isinstance(op, ops.Extern) for op in pipeline.side_ops):
         raise PipelineError(
             "extern: a custom operator cannot be verified, because no library contains it: verify the pipeline "
@@ -160,7 +160,7 @@ _ONLY_STORED: dict[StageName, str] = {
     "resize": "only its filter, without the geometry, was",
     "levels": "only its ops on pixel values were",
 }
-"""Beginning of the message that a stage was compared only with stored results, by the stage."""
+"""Beginning of the message that a stage was compared only with stored results, by the name of the stage."""
 
 
 class Comparison:
@@ -334,7 +334,7 @@ class _Tensor:
             row.add(name, actual(), expected())
 
     def _resized(self, encoded: bytes, pixels: Array) -> Array:
-        """Return pixprep's pixels before the first colour op, for this image and its decoded pixels."""
+        """Return pixprep's pixels before the first colour op, for an encoded image whose decoded pixels are given."""
         op = self._op
 
         def blank(pixels: Array) -> Array:
@@ -384,9 +384,10 @@ def _resize_tolerance(op: Resizing | None) -> Tolerance:
 
 
 def _tensor_tolerance(levels: Tolerance, normalizes: Sequence[ops.Normalize]) -> Tolerance:
-    """Return the tolerance of the tensor that follows from the tolerance of the pixel values.
+    """Compute the tolerance of the tensor from the tolerance of the pixel values.
 
-    It includes the rounding errors of the normalization, which rounds up to three times in both implementations.
+    The tolerance includes the rounding errors of the normalization, which rounds up to three times in both
+    implementations.
     """
     gain = prod(max(abs(factor) for factor, _ in op.coefficients(3)) for op in normalizes)
     rounding = 4 * len(normalizes)  # in ulps of 255, the largest possible intermediate result

@@ -1,4 +1,4 @@
-"""Verify the training ops of a pipeline with the random parameters of one draw per image."""
+"""Verifies the training ops of a pipeline. The random parameters are sampled once for each image."""
 
 from __future__ import annotations
 

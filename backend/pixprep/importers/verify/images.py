@@ -1,4 +1,4 @@
-"""Test images for verification: synthetic photos, and images that are difficult to decode or resize exactly."""
+"""Generates test images: synthetic photos, and images that are difficult to decode or resize exactly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def encoded(pixels: U8, *, format: str = "JPEG", **options: Any) -> bytes:  # no
 
 @cache
 def generated() -> tuple[tuple[str, bytes], ...]:
-    """Return the test images as pairs of a name, which contains the height and width, and the encoded bytes."""
+    """Return the test images as pairs (name, encoded bytes). The name contains the height and width of the image."""
     photo, on_its_side = like_photo(480, 640), Image.Exif()
     on_its_side[0x0112] = 6
     images: list[tuple[str, U8, dict[str, Any]]] = [
@@ -72,8 +72,8 @@ def generated() -> tuple[tuple[str, bytes], ...]:
 def noise(height: int, width: int, seed: int = 0) -> U8:
     """Return an image of uniform noise, with shape (height, width, 3).
 
-    It is the same on all machines and with all versions of NumPy, because each value is a hash of its index, computed
-    with the finalizer of MurmurHash3 (Appleby 2011).
+    The noise is the same on all machines and with all versions of NumPy. Each value is a hash of the value's index,
+    computed with the finalizer of MurmurHash3 (Appleby 2011).
     """
     x = np.arange(height * width * 3, dtype=np.uint32) + np.uint32((seed * 0x9E3779B9) & 0xFFFFFFFF)
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
@@ -82,7 +82,7 @@ def noise(height: int, width: int, seed: int = 0) -> U8:
 
 
 def gradient(height: int, width: int) -> U8:
-    """Return an image in which red increases to the right, green increases downwards, and blue decreases along both."""
+    """Return an image in which red increases to the right, green increases downwards, and blue decreases in both."""
     rows, columns = np.indices((height, width))
     red, green = columns * 255 // max(width - 1, 1), rows * 255 // max(height - 1, 1)
     return np.dstack([red, green, 255 - (red + green) // 2]).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Libraries whose pixel values pixprep reproduces. A library is imported only when it is needed."""
+"""Finds the libraries whose pixel values pixprep reproduces. A library is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
     "albumentations": ("Albumentations", "albumentations", "albumentations"),
 }
-"""Libraries by key, each with its title, its module, and its packages on PyPI."""
+"""Title, module and PyPI packages of each library, by the key of the library."""
 
 
 @dataclass(frozen=True)
@@ -71,5 +71,5 @@ def _version(module: str) -> str:
 
 
 def absent(key: str) -> Library:
-    """Return the library with this key as unusable, because stored results are to be used instead."""
+    """Return the library with this key as unusable, so that stored results are used instead."""
     return Library(TABLE[key][0], None, "not used, because frozen vectors were requested")

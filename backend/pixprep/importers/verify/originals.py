@@ -1,8 +1,8 @@
-"""Compute the result of each op with the original library.
+"""Computes the result of each op with the original library.
 
-The functions call the library. If it does not have such a function, they compute the result from the op's definition.
-They do not use any code of pixprep that computes pixels, such as kernels or decoders, so that the comparison is
-independent.
+The functions of this module call the library. If the library does not have an equivalent function, the result is
+computed from the op's definition. The functions do not use any code of pixprep that computes pixels, such as kernels or
+decoders, so that the comparison is independent.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Original:
     """Function of a library that computes a stage of the pipeline.
 
     Attributes:
-        library: Library that computes the stage. If it cannot be used, ``run`` must not be called.
+        library: Library that computes the stage. If the library cannot be used, ``run`` must not be called.
         run: Function that computes the stage.
-        stands_for: Library that should compute the stage but is not installed, so that ``run`` uses the definition.
-        note: How the function differs from the library's default.
+        stands_for: Library that should compute the stage but is not installed, so that ``run`` computes the stage from
+            its definition.
+        note: Description of the difference from the library's default.
     """
 
     library: Library
@@ -64,7 +65,7 @@ class Original:
 
 
 FORMULA = Original(Library("NumPy", np.__version__), np.asarray)
-"""Original for a stage without ops. Its library, NumPy, is also that of stages which are computed from a definition."""
+"""Original for a stage without ops. Stages that are computed from a definition also have NumPy as their library."""
 
 
 class Originals:
@@ -140,7 +141,7 @@ def geometry(
     *,
     recolour: Callable[[ops.SteadyOp, Array], Array] | None = None,
 ) -> Array:
-    """Apply the geometric ops and colour ops of a chain to an image, one after the other.
+    """Apply the geometric ops and colour ops of a chain to an image in order.
 
     Args:
         chain: Ops to apply.

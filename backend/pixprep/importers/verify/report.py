@@ -145,7 +145,7 @@ class Certificate:
         refused: Images that were not compared.
         source: Name of the source that was imported again, with the options of the import. Empty if the source was not
             imported.
-        differences: Differences between the pipeline and its source, one for each op and each field that differs.
+        differences: Differences between the pipeline and its source, as one sentence for each op or field that differs.
         uncompared: Reason why the pipeline was not compared with a source. Empty if it was compared.
         is_imported: Whether the pipeline was imported, and therefore has a source.
     """
@@ -194,7 +194,10 @@ class Certificate:
         return f"exact, op by op: {pixels}"
 
     def _libraries(self, *, frozen: bool) -> str:
-        """Return the names of the libraries that were compared, except NumPy, which stands for definitions of ops."""
+        """Return the names of the libraries that were compared.
+
+        NumPy is not included, because it computes ops from their definitions.
+        """
         names = [
             row.original for row in self.rows if row.stage in ("decode", "resize", "levels") and row.frozen is frozen
         ]

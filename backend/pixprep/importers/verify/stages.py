@@ -1,4 +1,4 @@
-"""Compute pixprep's result of each stage of a pipeline. A stage is run as a pipeline that ends after it."""
+"""Computes pixprep's result of each stage of a pipeline, by running a pipeline that ends after this stage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stage:
     """Chain of ops that can be run on images.
 
     Args:
-        chain: Ops, beginning with ``decode``. If the last one is not ``tensor``, a ``tensor`` that does not change the
+        chain: Ops, beginning with ``decode``. If the last op is not ``tensor``, a ``tensor`` that does not change the
             values is appended.
     """
 

@@ -1,4 +1,4 @@
-"""Functions of the original libraries for colour ops and warps, for ``verify`` and the parity tests.
+"""Calls the original libraries' functions for colour ops and warps, for ``verify`` and the parity tests.
 
 Pillow's functions are those that torchvision calls for PIL images, so that ``verify`` does not need torchvision for
 ``"like": "pillow"``.
@@ -58,7 +58,7 @@ _CV2_BORDERS = {"constant": "CONSTANT", "edge": "REPLICATE", "reflect": "REFLECT
 def _similarity_transform(points: Array, template: Array) -> Array:
     """Return the similarity transform from points to a template, as an array of shape (2, 3).
 
-    It is computed with Umeyama's method, from a singular value decomposition, as in scikit-image.
+    As in scikit-image, the transform is computed with Umeyama's method, from a singular value decomposition.
     """
     source_mean, target_mean = points.mean(0), template.mean(0)
     source, target = points - source_mean, template - target_mean

@@ -1,4 +1,4 @@
-"""Steps of a plan whose parameters differ from image to image, because they are random or per-image inputs."""
+"""Defines the steps of a plan whose parameters differ between images, because they are random or per-image inputs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Changing(Traits, Drawing):
 
 @dataclass(frozen=True)
 class RandomStep:
-    """A random window, flip, size, choice or selection of frames.
+    """Random window, flip, size, choice or selection of frames.
 
     Attributes:
         key: Key that identifies the step's random numbers.
@@ -113,12 +113,13 @@ class RandomStep:
 
 @dataclass(frozen=True, kw_only=True)
 class Augment(RandomStep):
-    """An op on pixel values whose steps depend on the image size, on random parameters or on inputs.
+    """Op on pixel values whose steps depend on the image size, on random parameters or on inputs.
 
     Attributes:
-        key: Key that identifies the op's random numbers. Empty if it has neither random parameters nor inputs.
+        key: Key that identifies the op's random numbers. Empty if the op has neither random parameters nor inputs.
         color: Channel order of the image.
-        input: Name of the per-image input that contains the parameters. None means that they are not an input.
+        input: Name of the per-image input that contains the parameters. None means that the parameters are not an
+            input.
     """
 
     op: Changing

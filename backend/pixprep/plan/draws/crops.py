@@ -1,4 +1,4 @@
-"""Random crops with the formulas of torchvision v2."""
+"""Computes random crops with the formulas of torchvision v2."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pixprep.plan.draws.philox import F64, Numbers, Words, span_words
 _SAFETY = 1 - 1e-9
 """Factor slightly below 1 that makes a bound safe against rounding errors."""
 _CHOICES, _FIRST_CHOICES = 20, 4
-"""Maximum number of times that ``random_iou_crop`` chooses an overlap, and how many of them are sampled in advance.
+"""Maximum number of times that ``random_iou_crop`` chooses an overlap, and number of choices sampled in advance.
 
 torchvision repeats the choice until it finds a window or chooses the overlap 1.0, which keeps the whole image. If no
-window fits, 95 % of the images have reached 1.0 after 20 choices; here, the rest also keep the whole image. The random
-numbers of the first choices are generated for the whole batch at once, which takes 2 % of the time that separate calls
-take. Those of the other choices are generated only if they are needed.
+window fits, 95 % of the images have reached 1.0 after 20 choices; pixprep then also keeps the whole image for the
+remaining 5 %. The random numbers of the first choices are generated for the whole batch at once, which takes 2 % of the
+time of separate calls. The random numbers of the other choices are generated only if they are needed.
 """
 
 
@@ -73,7 +73,7 @@ class IouCrop:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of random numbers for the first choices of an overlap, which suffice for most images."""
+        """Number of blocks of random numbers for the first choices of an overlap. They suffice for most images."""
         return _FIRST_CHOICES * self._blocks_per_choice
 
     @property
@@ -96,7 +96,7 @@ class IouCrop:
             ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
             for x1, y1, x2, y2 in boxes.tolist()
         ]
-        # The IoU is at most the area of the box divided by that of the window, so small boxes can be skipped.
+        # The IoU is at most the area of the box divided by the area of the window, so that small boxes can be skipped.
         min_area = int(width * self.scale[0]) * int(height * self.scale[0]) * _SAFETY
         for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
             several = numbers.blocks(

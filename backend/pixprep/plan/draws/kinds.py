@@ -1,4 +1,4 @@
-"""Tables of augmentation policies: their operations, the magnitudes of the operations, and AutoAugment's sub-policies.
+"""Tables of the augmentation policies, with their operations, magnitudes and sub-policies.
 
 The tables with float32 numbers are those of torchvision v2's ``RandAugment``, ``TrivialAugmentWide``, ``AutoAugment``
 and ``AugMix``. The tables with float64 numbers are those of timm's ``auto_augment``. docs/decisions-training.md
@@ -23,7 +23,7 @@ Magnitude = Callable[[float, int, int, int], float]
 ``bin`` is the index of the magnitude bin, ``bins`` the number of bins, and (height, width) the size of the image.
 """
 Choice = tuple[str, float, float | None]
-"""Name of an operation, its probability, and its magnitude bin. None as the bin means a random bin."""
+"""Name of an operation, the operation's probability, and its magnitude bin. None means that the bin is random."""
 _F32 = np.float32
 
 TIMM: frozenset[Table] = frozenset(("timm", "timm_increasing", "timm_weighted", *get_args(TimmPolicy)))
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
     Attributes:
         magnitude: Function that returns the magnitude. None means that the operation does not have a magnitude.
         is_signed: Whether the magnitude is negated with a probability of 0.5.
-        least: Minimum. Smaller magnitudes are clipped to it.
+        least: Minimum magnitude. Smaller magnitudes are replaced by the minimum.
     """
 
     magnitude: Magnitude | None = None
@@ -67,7 +67,7 @@ def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | Non
     Args:
         last: Magnitude of the last bin.
         first: Magnitude of the first bin.
-        of: Side of the image that ``last`` is a fraction of. None means that it is an absolute value.
+        of: Side of the image that ``last`` is a fraction of. None means that ``last`` is an absolute value.
     """
 
     def magnitude(index: float, bins: int, height: int, width: int) -> float:
@@ -79,7 +79,7 @@ def _to(last: float, *, first: float = 0.0, of: Literal["height", "width"] | Non
 def _bits(last: float, first: float = 8.0) -> Magnitude:
     """Return a function for rounded numbers of bits, from ``first`` in the first bin to ``last`` in the last bin.
 
-    It divides like torchvision instead of calling ``linspace``.
+    As in torchvision, the numbers are computed by a division instead of ``linspace``.
     """
     return lambda index, bins, *_: round(float(_F32(first) - _F32(int(index)) / _F32((bins - 1) / (first - last))))
 

@@ -70,8 +70,9 @@ def rotated(height: int, width: int, angle: float, look: Look, *, expand: bool =
             image.
 
     Returns:
-        One step, or an empty tuple if the image does not change. Rotations about the center by 180 degrees are exact,
-        whatever the filter is; so are rotations by 90 or 270 degrees if the image is square or ``expand`` is true.
+        One step, or an empty tuple if the image does not change. With every filter, rotations about the center by 180
+        degrees only rearrange pixels. Rotations by 90 or 270 degrees also do so if the image is square or ``expand`` is
+        true.
     """
     rotation_angle = angle % 360.0
     if look.center is None:

@@ -1,8 +1,8 @@
-"""Counter-based random numbers of samples (Philox4x32-10).
+"""Generates the random numbers of samples with a counter-based generator (Philox4x32-10).
 
-The numbers of an op are a pure function of the seed, the epoch, the index of the sample, the attempt and the key of the
-op. Because the generator is stateless, they do not depend on threads, batches, shards, devices, resuming, or the other
-ops of the pipeline.
+The random numbers of an op depend only on the seed, the epoch, the index of the sample, the attempt and the key of the
+op. Because the generator is stateless, the numbers do not depend on threads, batches, shards, devices, resuming, or the
+other ops of the pipeline.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Span = tuple[float, float]
 
 _MULTIPLIERS = np.array([0xD2511F53, 0xCD9E8D57], np.uint64)
 _WEYL = np.arange(10, dtype=np.uint64)[:, None] * np.array([0x9E3779B9, 0xBB67AE85], np.uint64)
-"""Weyl sequence: the values that are added to the key in each of the ten rounds, modulo 2^32."""
+"""Weyl sequence, which contains the values that are added to the key in each of the ten rounds, modulo 2^32."""
 _LOW, _HALF = np.uint64(0xFFFFFFFF), np.uint64(32)
 _MAX_BLOCKS = 1 << 16
 
@@ -43,7 +43,7 @@ def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArra
 
     Args:
         counters: Counters, uint32 (..., 4).
-        key: Key, two integers below 2^32.
+        key: Key of the generator, which consists of two integers below 2^32.
 
     Returns:
         Four random 32-bit words for each counter, uint32 (..., 4).
@@ -57,16 +57,16 @@ def philox(counters: npt.NDArray[np.uint32], key: tuple[int, int]) -> npt.NDArra
 def _rounds(even: U32, odd: U32, key: tuple[int, int]) -> tuple[U32, U32]:
     """Apply the ten rounds of Philox.
 
-    The upper and the lower half of each product are views of its array, which takes half the time of shifting and
-    masking.
+    The upper and the lower half of each product are read through views of the product's array, which takes half the
+    time of shifting and masking.
 
     Args:
         even: Words 0 and 2 of the counters, uint32 (2, ..., counters), C-contiguous.
         odd: Words 1 and 3 of the counters, with the same shape.
-        key: Key, two integers below 2^32.
+        key: Key of the generator, which consists of two integers below 2^32.
 
     Returns:
-        The random numbers: words 0 and 2, and words 1 and 3.
+        Random words in two arrays: words 0 and 2, and words 1 and 3.
     """
     pair = (2, *[1] * (even.ndim - 1))
     for each in (np.array(key, np.uint64) + _WEYL).astype(np.uint32):
@@ -97,7 +97,7 @@ def span_words(span: Span, unit: str = "") -> str:
 
 
 class Drawn(Protocol):
-    """A step that uses random numbers."""
+    """Step that uses random numbers."""
 
     @property
     def key(self) -> str:
@@ -153,9 +153,9 @@ class _Example(Numbers):
 
 
 EXAMPLE: Numbers = _Example(0, 0, 0, 0, {})
-"""Stand-in for random numbers, which are all 0.49, so every event with a probability of 0.5 occurs.
+"""Random numbers that are all 0.49, so that every event with a probability of 0.5 occurs.
 
-It is used for examples, and to check kernels.
+They are used for examples, and for checking kernels.
 """
 
 

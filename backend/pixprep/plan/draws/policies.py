@@ -1,4 +1,4 @@
-"""Augmentation policies: the random choice of operations and magnitudes for an image, from the tables of ``kinds``."""
+"""Implements augmentation policies, which choose random operations and magnitudes from the tables in ``kinds``."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ class Rules(NamedTuple):
     Attributes:
         table: Table of operations and magnitudes (see ``kinds.KINDS``).
         steps: Number of operations per image. For sub-policies, it is two.
-        magnitude: Magnitude bin of all operations. None means a random bin per operation. Sub-policies specify the bins
-            themselves.
+        magnitude: Magnitude bin of all operations. None means that the bin of each operation is random, or that the
+            sub-policies specify the bins.
         bins: Number of magnitude bins.
-        p: Probability with which each chosen operation is applied. Sub-policies specify the probabilities themselves.
-        std: Standard deviation of normally distributed noise that is added to the bin, in timm's policies. inf means
-            that the bin is uniformly distributed from 0 to the given bin.
-        most: Maximum bin, in timm's policies.
+        p: Probability with which each chosen operation is applied. It is ignored if there are sub-policies, because
+            they specify the probabilities.
+        std: Standard deviation of the normally distributed noise that timm's policies add to the magnitude bin. inf
+            means that the bin is uniformly distributed from 0 to ``magnitude``.
+        most: Maximum magnitude bin of timm's policies.
     """
 
     table: Table
@@ -104,14 +105,14 @@ class Rules(NamedTuple):
 
 
 def shares(parts: Sequence[float]) -> npt.NDArray[np.float32]:
-    """Normalize numbers so that their sum is 1, in float32."""
+    """Divide numbers by their sum, and round the results to float32."""
     return (np.array(parts) / sum(parts)).astype(np.float32)
 
 
 def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[float]:
     """Sample ``count`` numbers from the gamma distribution of shape ``alpha``.
 
-    Divided by their sum, they are a sample of the symmetric Dirichlet distribution.
+    If the numbers are divided by their sum, the results are a sample of the symmetric Dirichlet distribution.
 
     The method is that of Marsaglia and Tsang, "A simple method for generating gamma variables" (2000): a variable of
     shape ``alpha + 1`` is multiplied by ``U ** (1 / alpha)``. A trial uses one block of four uniform random numbers per
@@ -139,5 +140,5 @@ def gammas(alpha: float, uniforms: Uniforms, begin: int, count: int) -> list[flo
 
 
 def threshold_of(table: Table, magnitude: float, like: ColorLike) -> float:
-    """Return the threshold of ``Solarize`` for a magnitude. It inverts pixel values greater than or equal to it."""
+    """Return the threshold of ``Solarize`` for a magnitude. Pixel values greater than or equal to it are inverted."""
     return magnitude if table in TIMM else COLOURS[like].threshold(255 * magnitude)

@@ -1,4 +1,4 @@
-"""Profiles of color changes and blurs: the properties and the arithmetic of one library."""
+"""Defines the profiles of color changes and blurs, which describe the properties and the arithmetic of one library."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Values = npt.NDArray[Any]
 
 
 class Blur(NamedTuple):
-    """Gaussian blur of one library.
+    """Profile of one library's Gaussian blur.
 
     Attributes:
         sigma: Function that returns the default standard deviation for a number of taps. None means that the op must
             specify the standard deviation.
         taps: Function that returns the default number of taps for a standard deviation. None means that the op must
             specify the number of taps.
-        is_mirrored_again: Whether the image is reflected repeatedly if the kernel extends beyond its first reflection.
+        is_mirrored_again: Whether the image is reflected repeatedly if the kernel extends beyond the first reflection.
             If False, such images are rejected.
         is_hosts: Whether the blur runs on the host even if the device is a GPU, because it has no CUDA kernel.
     """
@@ -32,24 +32,24 @@ class Blur(NamedTuple):
 
 
 def unsupported(*numbers: float) -> Values:
-    """Placeholder for a function of ``Colours`` that the library does not support. It is never called."""
+    """Stand in for a function of ``Colours`` that the library does not support. This function is never called."""
     raise AssertionError(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Colours:
-    """Color arithmetic of one library.
+    """Profile of one library's color changes.
 
     Attributes:
-        mean: Function ``(total, count)`` that returns the mean luma, which a change of contrast blends with. ``total``
-            is the sum of the luma of ``count`` pixels.
+        mean: Function ``(total, count)`` that returns the mean luma, with which a change of contrast blends the image.
+            ``total`` is the sum of the luma of ``count`` pixels.
         contrast: Function ``(mean, factor)`` that returns the look-up table of a change of contrast. None means that
-            the kernels blend instead.
+            the kernels compute the blend without a table.
         turn: Function that converts a rotation of the hue, as a fraction of the circle, to the number that the kernels
             use. None means that the library's hue has 180 values (HSV of uint8).
         gamma: Function ``(exponent, gain)`` that returns the look-up table of a gamma curve, with 256 values.
-        autocontrast: Function ``(low, high)`` that returns a look-up table with 256 values, for the minimum and the
-            maximum pixel value of a channel. They must differ.
+        autocontrast: Function ``(low, high)`` that returns a look-up table with 256 values for a channel, whose minimum
+            and maximum pixel values are ``low`` and ``high``. They must differ.
         threshold: Function that converts the threshold of ``solarize`` to the number that pixel values are compared
             with.
     """

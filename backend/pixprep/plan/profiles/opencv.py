@@ -32,9 +32,9 @@ _RULES: dict[Filter, Rule] = {"bilinear": "opencv_linear", "bicubic": "opencv_cu
 
 
 def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
-    """Return the arithmetic of the filter. For ``area``, it depends on the ratios of both axes.
+    """Return the arithmetic of the filter. For ``area``, the arithmetic depends on the ratios of both axes.
 
-    ``area`` with a ratio of 2 on both axes is equal, bit for bit, to a linear interpolation halfway between two pixels.
+    With a ratio of 2 on both axes, ``area`` matches, bit for bit, a linear interpolation halfway between two pixels.
     """
     if method.filter != "area":
         return _PASSES[method.filter]
@@ -46,7 +46,7 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return the formula of the filter. For ``area``, it depends on the arithmetic."""
+    """Return the formula of the filter. For ``area``, the formula depends on the arithmetic ``passes``."""
     if method.filter == "nearest":
         return None
     if method.filter != "area":
@@ -57,7 +57,7 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions of ``nearest``, ``floor(i * ratio)``."""
+    """Return the windows of ``nearest``, whose positions are ``floor(i * ratio)``."""
     del method, passes
     positions = np.floor(np.arange(axis.begin, axis.end) * _ratio(axis))
     return single(np.minimum(positions, axis.length - 1))
@@ -66,7 +66,7 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 def _ratio(axis: Axis) -> float:
     """Return the number of input pixels per output pixel.
 
-    OpenCV computes it with two divisions, so the ratio of an integer scale may have a rounding error of 1 ulp.
+    OpenCV computes this number with two divisions. Even for an integer scale, it may have a rounding error of 1 ulp.
     """
     is_by_scale = axis.ratio != axis.length / axis.out_length
     return axis.ratio if is_by_scale else 1.0 / (axis.out_length / axis.length)
@@ -145,10 +145,10 @@ def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Com
 
 
 def _contrast(mean: float, factor: float) -> Values:
-    """Return ``value * factor + mean * (1 - factor)``, as Albumentations computes a change of contrast.
+    """Return ``value * factor + mean * (1 - factor)`` for all pixel values, as Albumentations changes the contrast.
 
-    It is computed in float32 and clipped. Both constants and the result of each operation are rounded to float32. With
-    a factor of 0, all values are ``int(mean + 0.5)``.
+    The values are computed in float32 and clipped. Both constants and the result of each operation are rounded to
+    float32. With a factor of 0, all values are ``int(mean + 0.5)``.
     """
     if factor == 0:
         return np.full(256, int(mean + 0.5))

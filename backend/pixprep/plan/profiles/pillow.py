@@ -25,11 +25,14 @@ from pixprep.spec import Matrix, WarpFilter
 
 Pixels = npt.NDArray[Any]
 PRECISION_BITS = 22
-"""Fractional bits of the coefficients: 32, minus 8 for the pixel value and 2 for negative coefficients."""
+"""Number of fractional bits of the coefficients: 32, minus 8 for the pixel value and 2 for negative coefficients."""
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Return whether the height shrinks by more than twice as many pixels as the width, the condition of Pillow 13."""
+    """Return whether the vertical pass comes first, as in Pillow 13.
+
+    The condition is that the height shrinks by more than twice as many pixels as the width.
+    """
     del method
     lost = rows.length - rows.out_length
     return lost > 0 and lost > 2 * (columns.length - columns.out_length)

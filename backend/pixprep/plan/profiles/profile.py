@@ -1,4 +1,4 @@
-"""Profiles of resizes: the properties and the arithmetic of one library's resize."""
+"""Defines the profiles of resizes, which describe the properties and the arithmetic of one library's resize."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ Size = tuple[int, int]
 
 
 class Original(NamedTuple):
-    """The resize function of the library itself, with which ``verify`` compares the results.
+    """Resize function of the library itself, with which ``verify`` compares pixprep's results.
 
-    The library is imported by the caller and passed to ``resize``.
+    The caller imports the library, and passes it to ``resize``.
 
     Attributes:
-        key: Name of the library. Several profiles may have the same library.
+        key: Name of the library. Several profiles may use the same library.
         module: Name of the module that contains the version of the library.
         packages: Packages to install with pip.
         functions: Name of the module that is passed to ``resize``.
         resize: Function ``(module, pixels, op, size)`` that returns the resized pixels. ``pixels`` is a uint8 array
             (height, width, channels), and ``size`` is (height, width).
-        takes_planes: Whether ``resize`` accepts and returns PyTorch tensors (channels, height, width) instead.
+        takes_planes: Whether ``resize`` accepts and returns PyTorch tensors (channels, height, width) instead of
+            arrays.
         order: Major version of Pillow that determines the order of the two passes. None means that the library is not
             Pillow.
     """
@@ -39,7 +40,7 @@ class Original(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A resize filter with or without antialiasing."""
+    """Resize filter, with or without antialiasing."""
 
     filter: Filter
     antialias: bool
@@ -47,19 +48,20 @@ class Method(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Resize of one library.
+    """Profile of one library's resize.
 
     Attributes:
-        title: Name of the library in texts.
-        original: The resize function of the library itself, for ``verify``.
+        title: Name of the library for descriptions and messages.
+        original: Resize function of the library itself, for ``verify``.
         filters: Filters that are supported without antialiasing. Empty if the library always antialiases.
-        antialiased: Filters that are supported with antialiasing. They include ``nearest``, which does not change.
-            Empty if the library never antialiases.
+        antialiased: Filters that are supported with antialiasing. They include ``nearest``, on which antialiasing has
+            no effect. Empty if the library never antialiases.
         antialias: Default of the op's field ``antialias``.
         rounding: Default rounding of a side that is computed from the other side.
-        subpixel: Default of the op's field ``subpixel``. None means that it is not supported, or with ``takes_scale``,
-            that its default is false.
-        takes_scale: Whether the library accepts a scale (OpenCV's ``fx`` and ``fy``), which ``subpixel`` then uses.
+        subpixel: Default of the op's field ``subpixel``. None means that the field is not supported or, if
+            ``takes_scale`` is true, that its default is false.
+        takes_scale: Whether the library accepts a scale (OpenCV's ``fx`` and ``fy``). If so, the op's field
+            ``subpixel`` uses this scale.
         real: Filters whose results are float32 and not rounded.
         across: Filters whose coefficients on one axis depend on the size of the other axis.
         reducible: Filters whose antialiased resize is supported for JPEGs that are decoded at a reduced size.
@@ -71,9 +73,9 @@ class Profile:
         windows: Function ``(method, passes, axis)`` that returns the filter coefficients of an axis, for methods
             without a formula. It is called only for axes with at least one output pixel.
         labels: Library whose ``nearest`` is used to resize segmentation maps.
-        corner: Function ``(method, rows, columns)`` that returns the row and the column of the image that the positions
-            of a region (``roi``) are relative to when they are rounded. None means that the library cannot resize a
-            region.
+        corner: Function ``(method, rows, columns)`` for resizing a region (``roi``). It returns the origin (row,
+            column) in the image that positions are relative to when they are rounded. None means that the library
+            cannot resize a region.
     """
 
     title: str
@@ -114,5 +116,5 @@ def never_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
 
 
 def no_windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Implement ``Profile.windows`` for a library that has formulas for all methods. It is never called."""
+    """Stand in for ``Profile.windows`` of a library that has formulas for all methods. It is never called."""
     raise AssertionError(method, passes, axis)

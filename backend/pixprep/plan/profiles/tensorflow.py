@@ -1,10 +1,10 @@
 """TensorFlow 2's ``tf.image.resize`` of uint8 images on the CPU, which returns unrounded float32 values.
 
-Without antialiasing, bilinear interpolates linearly on each axis, first horizontally (resize_bilinear_op.cc). With
-antialiasing, the filter is a triangle that is widened by the ratio, clipped at the border and normalized
-(scale_and_translate_op.cc), and the vertical pass comes first. Positions and weights are computed in float32 without
-fused operations. This module performs the same operations in the same order, so the results are equal to TensorFlow's
-bit for bit.
+Without antialiasing, the filter ``bilinear`` interpolates linearly on each axis, first horizontally
+(resize_bilinear_op.cc). With antialiasing, the filter is a triangle that is widened by the ratio, clipped at the border
+and normalized, and the vertical pass comes first (scale_and_translate_op.cc). Positions and weights are computed in
+float32 without fused operations. This module performs the same operations in the same order, so that the results match
+TensorFlow's bit for bit.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
-    """Return whether the resize is antialiased. In this case, the vertical pass comes first."""
+    """Return whether the vertical pass comes first, which is the case if the resize is antialiased."""
     del rows, columns
     return method.antialias
 
 
 def formula(method: Method, passes: Passes) -> Formula | None:
-    """Return the formula of the filter. It is applied even to an axis that keeps its length."""
+    """Return the formula of the filter. The filter is applied even to an axis whose length does not change."""
     if method.filter == "nearest":
         return None
     return Formula("tensorflow_triangle" if passes == "real" else "tensorflow_linear")
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions of ``nearest``, ``floor((i + 0.5) * ratio)`` in float32."""
+    """Return the windows of ``nearest``, whose positions are ``floor((i + 0.5) * ratio)``, computed in float32."""
     del method, passes
     centers = np.arange(axis.begin, axis.end, dtype=np.float32) + np.float32(0.5)
     ratio = np.float32(axis.length) / np.float32(axis.out_length)

@@ -1,11 +1,11 @@
 """PyTorch's antialiased ``interpolate`` for float32 tensors, with the result rounded to uint8 (UpSampleKernel.cpp).
 
-torchvision's v1 transforms resize uint8 tensors with this function, including all ``weights.transforms()``. The v2
-transforms do so if PyTorch has no uint8 kernel. The filters are Pillow's, but weights and sums are float32, and the
-result of the first pass is not rounded. The horizontal pass comes first. This module reproduces the fused multiply-adds
-of PyTorch's builds for AVX2 and AVX-512 (see ``float_fused``), including those in the bicubic kernel. It also
-reproduces a bug of PyTorch 2.13: if the result has only one column and the height changes, all rows equal the first
-row.
+torchvision's v1 transforms, including all ``weights.transforms()``, resize uint8 tensors with this function. The v2
+transforms use this function if PyTorch has no uint8 kernel. The filters are those of Pillow, but weights and sums are
+float32, and the result of the first pass, which is horizontal, is not rounded. This module reproduces the fused
+multiply-adds of PyTorch's builds for AVX2 and AVX-512 (see ``float_fused``), including those in the bicubic kernel. It
+also reproduces a bug of PyTorch 2.13: if the result has only one column and the height changes, all rows equal the
+first row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def formula(method: Method, passes: Passes) -> Formula:
-    """Return the filter with PyTorch's roundings to float32."""
+    """Return the formula of the filter, which includes PyTorch's rounding to float32."""
     del passes
     return Formula("torch_bilinear" if method.filter == "bilinear" else "torch_bicubic")
 

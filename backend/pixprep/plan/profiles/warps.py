@@ -1,4 +1,7 @@
-"""Profiles of warps: the properties and the arithmetic of one library's rotations, affine maps and perspectives."""
+"""Defines the profiles of warps.
+
+A profile describes the properties and the arithmetic of one library's rotations, affine maps and perspectives.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +41,10 @@ class Computed(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Warps:
-    """Warps of one library.
+    """Profile of one library's warps.
 
     Attributes:
-        title: Name of the library in texts.
+        title: Name of the library for descriptions and messages.
         filters: Supported filters.
         compute: Function ``(filter, matrix, whole, size)`` that returns the arguments of the kernel, where ``whole`` is
             the size of the whole result, and ``size`` is the size of the image.
@@ -51,9 +54,10 @@ class Warps:
         rotation: Function ``(height, width, angle, center, expand)`` that returns the matrix of a rotation and the size
             of its result. The angle is in degrees, and None as the center means the center of the image. None means
             that rotations are not supported.
-        turns_about: Whether ``rotation`` accepts other centers than that of the image.
+        turns_about: Whether ``rotation`` supports centers other than the center of the image.
         padding_modes: Supported padding modes.
-        mixes_fill: Filters that blend the fill with pixels at the border, so that no fill and a black fill differ.
+        mixes_fill: Filters that blend the fill color with pixels at the border. For these filters, a black fill color
+            and no fill color have different results.
         inverse: Function that inverts a matrix from the image to the result.
         max_side: Maximum height and width of an image that the library supports. None means unlimited.
         is_hosts: Whether warps run on the host even if the device is a GPU, because they have no CUDA kernel.

@@ -1,4 +1,4 @@
-"""Filter coefficients of a resize: the input positions and the weights for each output position of an axis."""
+"""Defines the filter coefficients of a resize: input positions and weights for each output position of an axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Passes = Literal[
     "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "dali", "float_fused", "real",
     "lerp",
 ]  # fmt: skip
-"""Arithmetic of the two passes. The first pass filters the pixel values p, and the second its results m; w are weights.
+"""Arithmetic of the two passes. The first pass filters the pixel values p, and the second pass filters the results m of
+the first pass. The weights are w.
 
 ==============  =====================================  =====================================================
 passes          first                                  second
@@ -44,9 +45,10 @@ Rule = Literal[
 ]  # fmt: skip
 """The libraries' own filters. ``engine/kernels/library_filters.c`` implements each in the library's number types."""
 Order = IntEnum("Order", ["AS_DECODED", "BACKWARDS", "ONE"], start=0)
-"""Channel order in which a library receives an image: RGB, BGR, or one channel that replaces three equal ones."""
+"""Channel order in which a library receives an image: RGB, BGR, or one channel instead of three equal channels."""
 IDENTITY_BITS = 22
-"""Precision of ``fixed`` windows with a single tap. Its weight is 2^22, which returns the pixel value unchanged."""
+"""Precision of ``fixed`` windows with a single tap. The weight of this tap is 2^22, so that the pixel value does not
+change."""
 
 
 class Formula(NamedTuple):
@@ -61,8 +63,8 @@ class Formula(NamedTuple):
             to the pixel at the border. A ``Rule`` is a library's own filter. Its taps may be beyond the border, where
             they read the nearest pixel inside.
         is_widened: Whether the kernel is widened by the ratio if the axis shrinks (antialiasing).
-        bits: Binary logarithm of the sum of the weights. None means the maximum, up to 22, for which all weights of the
-            axis are below 2^15. It is ignored for a ``Rule``.
+        bits: Binary logarithm of the sum of the weights. None means the largest number, up to 22, for which all weights
+            of the axis are below 2^15. For a ``Rule``, ``bits`` is ignored.
     """
 
     curve: Curve | Rule
@@ -76,7 +78,7 @@ class Formula(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis of a resize, for an image of known size.
+    """Axis of a resize, for an image of known size.
 
     Attributes:
         length: Length of the input in pixels.
@@ -86,7 +88,8 @@ class Axis(NamedTuple):
         offset: Input position at which output pixel 0 begins. It differs from 0 only if a JPEG was decoded at a reduced
             size (with Pillow's arithmetic), or if the resize has a ``roi`` or is ``subpixel`` (with DALI's arithmetic).
         is_vertical: Whether this is the vertical axis. Only DALI's ``nearest`` and PyTorch treat the axes differently.
-        across: Output length of the other axis, if the coefficients depend on it (``Profile.across``). Otherwise 0.
+        across: Output length of the other axis if the coefficients depend on this length (see ``Profile.across``), and
+            0 if they do not.
     """
 
     length: int
@@ -103,13 +106,14 @@ class Axis(NamedTuple):
 class Windows:
     """Filter coefficients of one axis.
 
-    For each output position, there is a window of consecutive input positions (taps), which have weights.
+    Each output position has a window, which consists of consecutive input positions (taps) and their weights.
 
     Attributes:
         first: First input position of each window, int32 (out,). Positions outside of the axis mean the nearest
             position inside.
         count: Number of taps of each window, int32 (out,).
-        weights: Weights, (out, taps), int32 or float32 depending on the passes. They are 0 from index ``count`` on.
+        weights: Weights of the taps, (out, taps), int32 or float32 depending on the passes. The weights of a window are
+            0 from the index ``count`` on.
         bits: Precision of integer weights. For the passes ``fixed``, the sum of the weights of a window is about
             2^bits. For ``opencv_lanczos``, the product of the sums of both axes is about 2^bits.
     """
@@ -128,7 +132,7 @@ class Windows:
 
 
 class Resampling(NamedTuple):
-    """A resize of an image of known size, restricted to the output region that is needed.
+    """Resize of an image of known size, restricted to the required region of the output.
 
     Attributes:
         passes: Arithmetic of the two passes.
@@ -151,7 +155,7 @@ class Resampling(NamedTuple):
 
 
 def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
-    """Return windows with a single tap, which copy the pixel values at these positions."""
+    """Return windows with a single tap each, which copy the pixel values at the given positions."""
     count = np.ones(len(positions), np.int32)
     is_fixed = passes == "fixed"
     weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_fixed else 1, np.int32 if is_fixed else np.float32)
@@ -159,10 +163,10 @@ def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
 
 
 def multiply_add(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
-    """Emulate a fused multiply-add: return ``a * b + c`` for float32 values, rounded to float32 once.
+    """Emulate a fused multiply-add: return ``a * b + c`` for float32 values, rounded to float32 only once.
 
-    The product is exact in float64. The sum is first rounded to float64, so about one result in 2^29 differs from that
-    of a true fused multiply-add.
+    The product is exact in float64. The sum is first rounded to float64 and then to float32, so that about one result
+    in 2^29 differs from the result of a true fused multiply-add.
     """
     product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
     return (product + np.asarray(c, np.float64)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Tone curves: look-up tables of 256 pixel values, and functions that compute the table of each op."""
+"""Defines tone curves, which are look-up tables with 256 pixel values, and computes the table of each op."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ class Curve(Step, frozen=True):
 
     Attributes:
         table: Look-up table with one byte for each of the 256 pixel values. All channels use the same table.
-        factor: Float32 number by which the table multiplies pixel values, clipped and truncated. A kernel may multiply
-            by it instead of using the table, which can be faster. None means that the table is not such a product.
+        factor: Float32 number, if the table multiplies pixel values by this number, and clips and truncates the
+            results. A kernel may then multiply instead of using the table, which can be faster. None means that the
+            table has other values.
     """
 
     table: bytes
@@ -42,7 +43,7 @@ _REAL = np.arange(256, dtype=np.float32)
 
 
 def brightness(factor: float, like: BlendLike) -> Curve:
-    """Return the curve that multiplies by ``factor`` in float32, clips and truncates. It is equal for all libraries."""
+    """Return the curve that multiplies by ``factor`` in float32, clips and truncates, as in all libraries."""
     del like
     levels = np.minimum(_REAL * np.float32(factor), 255)
     return Curve(levels.astype(np.uint8).tobytes(), factor)
@@ -51,7 +52,7 @@ def brightness(factor: float, like: BlendLike) -> Curve:
 def scaled_and_shifted(factor: float, offset: float) -> Curve:
     """Return the curve ``value * factor + offset``, clipped and truncated.
 
-    It is computed in float32. Both constants and the result of each operation are rounded to float32.
+    Both constants and the result of each operation are rounded to float32.
     """
     levels = _REAL * np.float32(factor) + np.float32(offset)
     return Curve(levels.clip(0, 255).astype(np.uint8).tobytes())

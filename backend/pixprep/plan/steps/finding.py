@@ -1,9 +1,9 @@
 """Finds the custom operators that a pipeline file refers to.
 
 A pipeline file contains only the name, the version and the fields of an operator, and never causes an import by itself.
-The function is passed by the caller in Python (``pixprep.load(path, operators=[denoise])``), or an installed package
-provides it as an entry point of the group ``pixprep.operators``. An installed operator is used only if the
-administrator of the server allows it by name.
+The operator's function comes from one of two sources. Either the caller passes the operator in Python
+(``pixprep.load(path, operators=[denoise])``), or an installed package provides it as an entry point of the group
+``pixprep.operators``. An installed operator is used only if the administrator of the server allows it by name.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def check_installed(names: Sequence[str]) -> None:
     """Check that an installed package provides each of these operators.
 
     Raises:
-        SetupError: An operator is not installed. The message contains its name and the names of the installed ones.
+        SetupError: An operator is not installed. The message contains the names of this operator and of the installed
+            operators.
     """
     for name in names:
         if not _entries(name):

@@ -1,4 +1,4 @@
-"""The step that shifts hue, saturation and value in OpenCV's HSV color space of uint8."""
+"""Defines the step that shifts hue, saturation and value in OpenCV's HSV color space for uint8."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pixprep.plan.steps.step import Step
 class Hsv(Step, frozen=True):
     """Shifts hue, saturation and value in the HSV color space of OpenCV's ``cvtColor`` for uint8.
 
-    In this color space, the hue has 180 values, and saturation and value have 256. The conversion back to RGB truncates
-    each value, except in the last columns of each row that do not fill a vector of 32 pixels, where it rounds. OpenCV
-    does the same on processors with AVX2. A gray image does not change.
+    In this color space, the hue has 180 values, and saturation and value have 256 values each. As in OpenCV on
+    processors with AVX2, the conversion back to RGB truncates each value, except in the last columns of each row that
+    do not fill a vector of 32 pixels; there, values are rounded. A gray image does not change.
 
     Attributes:
         hues: Look-up table of 256 bytes from each hue to the new hue, 0 to 180.

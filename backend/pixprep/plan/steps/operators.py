@@ -1,4 +1,4 @@
-"""Custom operators: functions on arrays, written by users, that a pipeline refers to by name."""
+"""Implements custom operators, which are users' functions on arrays that a pipeline refers to by name."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _NAME_RULE = (
 )
 _PLAIN = (bool, int, float, str, NoneType)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_COMMON_FIELDS = ("name", "from_", "only")  # the fields that every op has
+_COMMON_FIELDS = ("name", "from_", "only")  # fields that every op has
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """A custom operator, created by the decorator ``pixprep.operator``. Calling it returns an op for a pipeline.
+    """Custom operator that the decorator ``pixprep.operator`` creates. Calling the operator returns an op.
 
     Attributes:
         name, version: Name and version of the operator in pipeline files.
@@ -102,7 +102,7 @@ class Operator:
 
 
 def _found(module: str, name: str) -> Operator:
-    """Return the operator at an import path. Pickled operators are stored by their import paths."""
+    """Return the operator at an import path. Operators are pickled as import paths."""
     found = load(f"{module}:{name}")
     if not isinstance(found, Operator):
         raise TypeError(f"{module}.{name} is not an operator")
@@ -127,11 +127,11 @@ class OperatorCall:
 
 
 class Extern(Step, frozen=True):
-    """A step that calls a custom operator.
+    """Step that calls a custom operator.
 
     Attributes:
-        operator: The operator.
-        fields: Pairs of the name and the value of a field.
+        operator: Operator to call.
+        fields: Fields of the call, as pairs (name, value).
         key: Key of the step's random numbers. Empty if the operator is not random.
         seed: Seed of the operator's random generator for one image.
     """
@@ -203,7 +203,7 @@ class Extern(Step, frozen=True):
 
     @property
     def _named(self) -> dict[str, Any]:
-        """Keyword arguments for the operator's functions, with a new random generator that has the step's seed."""
+        """Keyword arguments for the operator's functions, including a new random generator with the step's seed."""
         fields = dict(self.fields)
         if self.operator.generator is not None:
             fields[self.operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
@@ -251,7 +251,9 @@ class Extern(Step, frozen=True):
 def _motion(found: Any) -> npt.NDArray[np.float64]:
     """Convert the result of a ``motion`` function to a 3 x 3 matrix.
 
-    Raise ValueError if it is not a matrix of numbers, and numpy.linalg.LinAlgError if it is not invertible.
+    Raises:
+        ValueError: The result is not a matrix of numbers.
+        numpy.linalg.LinAlgError: The matrix is not invertible.
     """
     numbers = np.asarray(found, np.float64)
     if numbers.shape not in ((2, 3), (3, 3)):
@@ -272,7 +274,7 @@ def operator(
     arrays: Arrays | Sequence[Arrays] = "numpy",
     motion: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Decorator that makes a function available to pipelines as a custom operator.
+    """Decorate a function, so that pipelines can use it as a custom operator.
 
     >>> import numpy as np, pixprep as pp
     >>> @pp.operator("acme.darker", version=1)

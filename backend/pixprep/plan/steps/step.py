@@ -13,10 +13,10 @@ AnyStep = TypeVar("AnyStep", bound="Step")
 
 
 class Traits:
-    """Mixin with the properties of steps on pixel values, and of ops whose steps differ from image to image.
+    """Mixin for steps on pixel values, and for ops whose steps differ between images, that describes their properties.
 
     Attributes:
-        moves: Whether the step may move pixels, so that boxes and masks must be transformed with them.
+        moves: Whether the step may move pixels, so that boxes and masks must be transformed with the image.
         no_places: Reason why later ops cannot output coordinates or coordinate transforms. Empty if they can.
         no_boxes: Reason why later ops cannot output boxes or points. Empty if they can.
     """
@@ -39,7 +39,7 @@ class Traits:
 
     @property
     def keeps_gray(self) -> bool:
-        """Whether an image with equal channels is known to have equal channels after the step."""
+        """Whether an image with equal channels always has equal channels after the step."""
         return False
 
     @property
@@ -48,12 +48,12 @@ class Traits:
         return False
 
     def is_gray(self, *, was_gray: bool) -> bool:
-        """Return whether all channels are equal after the step, if ``was_gray`` is whether they were equal before."""
+        """Return whether all channels are equal after the step. ``was_gray`` is whether they were equal before it."""
         return was_gray and self.keeps_gray
 
 
 class Step(Traits, msgspec.Struct, frozen=True):
-    """A step that maps a uint8 image of known size to a uint8 image."""
+    """Step that maps a uint8 image of known size to a uint8 image."""
 
     def changed(self, **fields: object) -> Self:
         """Return a copy of the step with these fields replaced."""

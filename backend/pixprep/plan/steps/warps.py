@@ -1,4 +1,4 @@
-"""Warps: affine maps, perspectives and elastic deformations of an image."""
+"""Defines warps, which are affine maps, perspectives and elastic deformations of an image."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Elastic(NamedTuple):
     For the y displacement, the second word of the counters is 1, sigma (y) determines the number of weights, and H
     replaces W.
 
-    PyTorch computes the blur in float32 arithmetic. Its displacements differ by about 1e-7 of half the image size.
+    PyTorch computes the blur in float32 arithmetic. Its displacements, which are fractions of half the image size,
+    differ by about 1e-7.
 
     Attributes:
         alpha: Strength of the displacement as (x, y). With (0, 0), the image does not change at all.
@@ -57,7 +58,7 @@ def taps(sigma: float) -> int:
 
 
 class Warp(Step, frozen=True):
-    """Samples the image at the coordinates that ``matrix`` maps each pixel of the result to.
+    """Samples the image at transformed coordinates. ``matrix`` maps each pixel of the result to these coordinates.
 
     The function ``compute`` in the profile of each library documents the exact arithmetic. In its formulas, (x', y') is
     a pixel of the whole result, and the image has H x W pixels. Operations are evaluated in the written order, and each
@@ -79,8 +80,9 @@ class Warp(Step, frozen=True):
         like: Library whose coordinates and rounding the warp reproduces.
         elastic: Displacement of the pixels. If it is given, ``matrix`` is ignored, and the result has the size of the
             image.
-        padding_mode: Padding mode outside of the image. opencv supports all modes of ``levels.Take``, dali supports
-            constant and edge, and other libraries support constant only.
+        padding_mode: Padding mode for coordinates outside of the image. ``opencv`` supports all modes of
+            ``levels.Take``, ``dali`` supports ``constant`` and ``edge``, and all other libraries support only
+            ``constant``.
     """
 
     matrix: Matrix
