@@ -100,7 +100,7 @@ def cropped(image: Image, fields: Fields, fill: Levels | None = None) -> Image:
 
 
 def canvas_size(image: Image) -> tuple[Any, Any]:
-    """Return the height and width of an image for each size in ``SIZES``. If it has a canvas, the canvas is measured."""
+    """Return the height and width of an image, or those of its canvas, for each size in ``SIZES``."""
     if image.canvas is not None:
         return image.canvas.height, image.canvas.width
     size = size_of(image).rows
