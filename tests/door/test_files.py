@@ -1,4 +1,4 @@
-"""Tests of which files a command reads for its arguments, and how it names the files that it writes."""
+"""Tests that a command reads the expected files for its arguments, and writes files with the expected names."""
 
 import pytest
 

@@ -349,7 +349,7 @@ def test_the_six_functions_exist():
 
 
 def exists(dotted):
-    """Raise an error unless the dotted name is that of a module, or of an object inside a module."""
+    """Raise an error unless a module has this dotted name, or contains an object with this name."""
     parts = dotted.split(".")
     for end in range(len(parts), 0, -1):
         try:

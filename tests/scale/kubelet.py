@@ -78,7 +78,7 @@ class Pod:
             words = [re.sub(f"(^|=){re.escape(path)}$", rf"\g<1>{folder}", word) for word in words]
         if words[0] == "pixprep":
             is_server = words[1] == "serve"
-            # listen only on this machine, because there is no pod network
+            # listen only on this machine, because a pod network does not exist
             words = [word for word in words if word not in ("--host=0.0.0.0", "--allow-remote")]
             words[:1] = _ENTRY
             words += [] if is_server else ["--url", self.address]

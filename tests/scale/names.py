@@ -11,7 +11,7 @@ class Names:
     """DNS server that runs until it is closed.
 
     Attributes:
-        hosts: Addresses to which every name resolves. Changes apply to later queries.
+        hosts: Addresses that are returned for every name. Changes apply to later queries.
         address: HOST:PORT of the DNS server.
     """
 

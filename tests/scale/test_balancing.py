@@ -134,8 +134,8 @@ class Load:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Return a function that starts a server, which may be slow or replace a different server. All servers have the
-    same gRPC port.
+    """Return a function that starts a server. It may start a slow server, or a replacement for a different server. All
+    servers have the same gRPC port.
     """
     grpc_port = str(free_ports(["grpc"])["grpc"])
     folder = tmp_path_factory.mktemp("balancing")
@@ -164,9 +164,7 @@ def start(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def servers(start):
-    """Return three running servers at the beginning of each test. A server that a test ends is replaced for the next
-    test.
-    """
+    """Return three running servers on different addresses. A test that ends a server must replace it in the list."""
     return [start(host=f"127.0.0.{index}") for index in (2, 3, 4)]
 
 

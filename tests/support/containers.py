@@ -34,7 +34,9 @@ def copied(path):
 
 
 def copy(sources, place):
-    """Copy sources as COPY does. A file is copied into the target folder; of a folder, only the contents are copied."""
+    """Copy sources as COPY does. A file is copied into the target folder. The contents of a folder are copied without
+    the folder itself.
+    """
     for source in sources:
         if source.is_dir():
             shutil.copytree(source, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""An untrained detector: an ONNX model in YOLO's format that finds the red and the blue box in a gray photo."""
+"""An untrained detector: an ONNX model in YOLO's format that finds a red and a blue box in a gray photo."""
 
 import re
 
@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 RED, BLUE, GRAY = (230, 20, 20), (20, 20, 230), (120, 120, 120)
 NAMES = ["red box", "blue box"]
 
-# The red value of a pixel is the fraction of it that the box covers, so edges are found with subpixel precision. Each
-# colour has four candidates. Three of them are slightly shifted and have lower scores, so non-maximum suppression
-# leaves one.
+# The redness of a pixel is the fraction of the pixel that the red box covers, so edges are found with subpixel
+# precision. Each colour has four candidates. Three of them are slightly shifted and have lower scores, so that non-
+# maximum suppression removes them.
 _MODEL = """<ir_version: 8, opset_import: ["": 18]>
 boxes (float[batch, 3, HEIGHT, WIDTH] images) => (float[batch, SHAPE] output0) {
     one = Constant <value_ints = [1]> ()
@@ -86,7 +86,9 @@ _CORNERS = """
 
 
 def photo(height, width, red, blue):
-    """Return a gray photo, uint8 (height, width, 3), with a red and a blue box given as (left, top, right, bottom)."""
+    """Return a gray photo, uint8 (height, width, 3), with a red and a blue box. Each box is given as (left, top, right,
+    bottom).
+    """
     pixels = np.full((height, width, 3), GRAY, np.uint8)
     for colour, (left, top, right, bottom) in ((RED, red), (BLUE, blue)):
         pixels[top:bottom, left:right] = colour
@@ -94,15 +96,15 @@ def photo(height, width, red, blue):
 
 
 def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
-    """Write the detector. Its input is ``images``, float32 (n, 3, height, width) from 0 to 1.
+    """Write the detector. Its input is ``images``, float32 (n, 3, height, width), with values from 0 to 1.
 
     Args:
-        path: Path of the ONNX file; its folder is created.
-        size: Height and width.
+        path: Path of the ONNX file. Its folder is created.
+        size: Height and width of the input.
         channels: ``rgb`` or ``bgr``.
-        corners: If true, the output is (n, 8, 6): corners, score and class, as from a model with NMS. Otherwise it is
-            (n, 4 + 2, 8): centre, size, and one score for each of two classes.
-        metadata: Entries to add to those that Ultralytics' exporter writes.
+        corners: If true, the output is (n, 8, 6) with corners, score and class, as from a model with NMS. Otherwise, it
+            is (n, 4 + 2, 8) with centre, size, and one score for each of two classes.
+        metadata: Metadata entries to add to those that Ultralytics' exporter writes.
     """
     height, width = size
     text = _MODEL.replace("END", _CORNERS if corners else _MIDDLES)
@@ -124,10 +126,11 @@ def save(path, *, size=(320, 320), channels="rgb", corners=False, **metadata):
 
 
 def save_echo(path, inputs):
-    """Write a model that returns its inputs: ``boxes``, the channel means of the image, and the other inputs.
+    """Write a model whose output ``boxes`` concatenates the channel means of the image and the values of the other
+    inputs.
 
     Args:
-        path: Path of the ONNX file; its folder is created.
+        path: Path of the ONNX file. Its folder is created.
         inputs: Type and shape of each input, by name.
     """
     nodes, parts, width = [], [], 0
@@ -150,13 +153,13 @@ def save_echo(path, inputs):
 
 
 def save_constant(path, outputs, *, size=(320, 320), **metadata):
-    """Write a model that returns the same arrays for every image, in the form that a task's export returns them.
+    """Write a model that returns the same arrays for every image, in the output format of a task's exported models.
 
     Args:
-        path: Path of the ONNX file; its folder is created.
+        path: Path of the ONNX file. Its folder is created.
         outputs: Arrays for one image, by output name.
         size: Height and width of the input ``images``, which is float32 (n, 3, height, width).
-        metadata: Entries as Ultralytics' exporter writes them. Default: no metadata.
+        metadata: Metadata entries as Ultralytics' exporter writes them. Default: no metadata.
     """
     nodes = [helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2, 3], keepdims=1)]
     nodes += [helper.make_node("Sub", ["mean", "mean"], ["nothing"])]

@@ -1,4 +1,6 @@
-"""Reference implementation of engine/kernels/elastic.c: the elastic fields of ``plan.steps.warps.Elastic`` in NumPy."""
+"""Reference implementation of engine/kernels/elastic.c in NumPy, which computes the elastic fields of
+``plan.steps.warps.Elastic``.
+"""
 
 import numpy as np
 
@@ -10,14 +12,16 @@ BLOCK = 32
 
 
 def looked_at(elastic, height, width):
-    """Return float32 (2, height, width): the x and y that each pixel samples, -1 to 1 in the image; see ``Elastic``."""
+    """Return float32 (2, height, width): the x and y coordinates at which each pixel samples the image, from -1 to 1
+    inside the image; see ``Elastic``.
+    """
     across, down = identity(width), identity(height)[:, None]
     x, y = displacement(elastic, height, width)
     return np.stack([across + x, down + y])
 
 
 def displacement(elastic, height, width):
-    """Return float32 (2, height, width): the displacement of each pixel along x and along y; see ``Elastic``."""
+    """Return float32 (2, height, width): the displacement of each pixel along x and y; see ``Elastic``."""
     made = []
     fields = noise(elastic.seed, height, width)
     for field, sigma, alpha, side in zip(fields, elastic.sigma, elastic.alpha, (width, height), strict=True):
@@ -27,8 +31,8 @@ def displacement(elastic, height, width):
 
 
 def identity(side):
-    """Return float32 (side,): the pixel centres like PyTorch's ``linspace``, computed from the nearer end, rounded
-    once.
+    """Return float32 (side,): the coordinates of the pixel centres like PyTorch's ``linspace``. Each is computed from
+    the nearer end and rounded once.
     """
     last = np.float32((side - 1) / side)
     step = float((last + last) / np.float32(max(side - 1, 1)))
@@ -37,7 +41,7 @@ def identity(side):
 
 
 def noise(seed, height, width):
-    """Return float64 (2, height, width): uniform integers from -2^23 to 2^23 - 1 for x and for y."""
+    """Return float64 (2, height, width): uniformly distributed integers from -2^23 to 2^23 - 1 for x and for y."""
     count = height * width
     counters = np.zeros((2, -(-count // 4), 4), np.uint32)
     counters[:, :, 0], counters[1, :, 1] = np.arange(counters.shape[1]), 1
@@ -46,22 +50,22 @@ def noise(seed, height, width):
 
 
 def blurred(field, count, sigma):
-    """Return the field after both blurs, in units of the maximum noise."""
+    """Return the field after both blurs, normalized by the maximum noise."""
     padded = np.pad(field, count // 2, mode="reflect")
     across = np.rint(convolved(padded, weights(count, sigma[0])) * 2.0**-27)
     return convolved(across.T, weights(count, sigma[1])).T * 2.0**-52
 
 
 def weights(count, sigma):
-    """Return a Gaussian kernel in integers: 2^28 represents 1."""
+    """Return a Gaussian kernel of integers, in which 2^28 represents 1."""
     curve = np.exp(-((np.arange(count) - count // 2) ** 2) / (2.0 * sigma**2))
     return np.rint(curve / curve.sum() * 2.0**28)
 
 
 def convolved(rows, weights):
-    """Convolve the rows: float64 (rows, columns - weights + 1).
+    """Convolve each row, and return float64 (rows, columns - weights + 1).
 
-    The sums are exact in any order, so BLAS may compute them.
+    The sums are exact in any order, so BLAS can compute them.
     """
     more = len(weights) - 1
     band = np.zeros((BLOCK + more, BLOCK))

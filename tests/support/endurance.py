@@ -40,14 +40,13 @@ class Held:
     """Memory that a server uses.
 
     Attributes:
-        private_mib: Private memory of each process. Triton enlarges its shared memory to the largest batches so far,
-            and
-            maps it again each time, so the resident memory of a process counts it several times.
-        shared_mib: Total size of the regions in /dev/shm.
+        private_mib: Private memory of each process. Resident memory is not meaningful: Triton grows its shared memory
+            to the largest batches so far and maps it again each time, so that a process's resident memory includes it
+            several times.
+        shared_mib: Total size of the server's regions in /dev/shm.
         regions: Number of these regions.
-        files, threads: Open files and threads of Triton itself. A stub process inherits the connections that are open
-            when
-            it starts.
+        files, threads: Number of open files and threads of Triton itself. A stub process inherits the connections that
+            are open when it starts.
     """
 
     private_mib: dict[str, float]
@@ -65,16 +64,17 @@ class Held:
 
 
 def growth(values):
-    """Return the growth from the median of the third quarter to that of the last quarter. A leak raises every value.
+    """Return the growth from the median of the third quarter to the median of the last quarter. A leak raises every
+    value.
 
-    The first half is ignored, because ONNX Runtime and Triton allocate memory for each larger batch and keep it.
+    The first half is ignored, because ONNX Runtime and Triton allocate memory for larger batches and keep it.
     """
     quarter = max(1, len(values) // 4)
     return median(values[-quarter:]) / median(values[-2 * quarter : -quarter]) - 1
 
 
 def of_all_sizes():
-    """Return images and invalid files from 5 kB to 15 MB."""
+    """Return valid images and invalid files with sizes from 5 kB to 15 MB."""
     file = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (2300, 2170, 3), np.uint8)).save(
         file, "PNG", compress_level=0
@@ -88,7 +88,7 @@ def _private_mib(pid):
 
 
 class Endurance:
-    """A server whose models this process can load, and clients that compare every response.
+    """A server whose models this process can load, with clients that check every response.
 
     Attributes:
         server: The running server; see ``Server``.
@@ -102,9 +102,9 @@ class Endurance:
         self._rng = random.Random(0)
 
     def held(self, *, idle_s=0.0):
-        """Return the memory of the server after a pause: an idle model frees its memory after ``IDLE_S``.
+        """Return the memory of the server after a pause of ``IDLE_S``, because an idle model then frees its memory.
 
-        Wait until Triton has freed what it has unloaded, which takes a second or two.
+        Also wait until Triton has freed the models that it unloaded, which takes a second or two.
         """
         time.sleep(idle_s)
         with suppress(AssertionError):
@@ -129,7 +129,7 @@ class Endurance:
         self, count, *, concurrency=CONCURRENCY, images=IMAGES, models=MODELS, sizes=(1, 1, 1, 2, 4),
         protocols=("http", "grpc"),
     ):  # fmt: skip
-        """Send this many requests of 1 to 4 images, valid and invalid, at concurrency 16."""
+        """Send this many requests with 1 to 4 images each, both valid and invalid, at a concurrency of 16."""
         turns = iter(range(count))
         lock = threading.Lock()
 
@@ -146,12 +146,12 @@ class Endurance:
             list(pool.map(work, range(concurrency)))
 
     def mixed(self, count):
-        """Send this many requests from 5 kB to 15 MB over hundreds of persistent connections."""
+        """Send this many requests of 5 kB to 15 MB over hundreds of persistent connections."""
         protocols = ("http, kept alive", "grpc")
         self.steady(count, concurrency=HUNDREDS, images=of_all_sizes(), sizes=(1,), protocols=protocols)
 
     def reload(self, times):
-        """Unload and load preprocess under load. Return the seconds of the slowest reload."""
+        """Unload and reload preprocess under load this many times. Return the seconds of the slowest reload."""
         slowest = 0.0
         with self.clients.load(4):
             for _ in range(times):
@@ -163,9 +163,10 @@ class Endurance:
         return slowest
 
     def kill(self, times, *, settle_s=0.0):
-        """Kill preprocess under load. Return the seconds of the slowest recovery, without announced waits.
+        """Kill preprocess under load this many times. Return the seconds of the slowest recovery, without the waits
+        that the log announces.
 
-        ``settle_s`` is how long to supervise the models afterwards, without load.
+        ``settle_s`` is the time for which the models are supervised afterwards, without load.
         """
         slowest, log = 0.0, _Lines()
         logger = logging.getLogger("pixprep.serving.embedded.supervisor")
@@ -188,13 +189,14 @@ class Endurance:
         return slowest
 
     def kill_anything(self, times, *, log):
-        """Kill random stub processes at any moment, preferably ones that are being loaded, and sometimes Triton or its
-        guard.
+        """Kill random stub processes at any time, preferably while they load a model. Sometimes kill Triton or its
+        guard instead.
 
-        Many kills follow an edit on disk. Clients retry until the responses are right.
+        Many kills follow an edit on disk. Clients retry until the responses are correct. After every ten kills, the
+        server has time to recover.
 
         Returns:
-            Counts of events. After every ten kills, the server has 15 s to recover.
+            Seconds of the slowest recovery, and the clients with the outcomes of their requests.
         """
         killed, ended = Counter(), threading.Event()
         slowest_s = 0.0
@@ -224,7 +226,7 @@ class Endurance:
         return slowest_s, clients
 
     def _persist(self, clients, ended, number):
-        """Send one image after the other, and retry each until the response is right."""
+        """Send images one at a time, and retry each image until the response is correct."""
         for turn in range(number, 1 << 30):
             image, model = IMAGES[turn % len(IMAGES)], MODELS[turn % len(MODELS)]
             while clients.ask([image], model=model, protocol=("http", "grpc")[number % 2]) == "error":
@@ -233,7 +235,7 @@ class Endurance:
                 return
 
     def _kill_one(self):
-        """Kill a process, and return what it was."""
+        """Kill a process, and return a description of it."""
         while True:
             found = sorted(self.stubs(), key=lambda stub: stub.pid)
             dice = self._rng.random()
@@ -252,7 +254,7 @@ class Endurance:
                 return what
 
     def _edit(self):
-        """Change a model on disk, so that loading it would change or break its responses."""
+        """Edit a model on disk, so that the model would return different responses or fail to load."""
         version = self.server.snapshot.repository / self._rng.choice(("preprocess", "classifier")) / "1"
         for path in version.glob("*.*"):
             text = path.read_text()
@@ -261,11 +263,11 @@ class Endurance:
 
     @contextmanager
     def looked_after(self):
-        """Supervise the models as ``pixprep serve`` does."""
+        """Supervise the models in the same way as ``pixprep serve``."""
         stopping = threading.Event()
         care = threading.Thread(target=look_after, args=(self.server, stopping))
         care.start()
-        time.sleep(4 * LOOK_S)  # wait until the supervisor knows which models to supervise
+        time.sleep(4 * LOOK_S)  # wait until the supervisor has found the models
         try:
             yield
         finally:
@@ -273,12 +275,12 @@ class Endurance:
             care.join()
 
     def more_right(self, count):
-        """Wait until this many more requests got the right response."""
+        """Wait until this many more requests have succeeded."""
         rights = self.clients.counts["right"]
         wait_until(lambda: self.clients.counts["right"] >= rights + count, lambda: self.clients.notes, within_s=90)
 
     def hang_up(self, times):
-        """Clients that disconnect before, during and after their request."""
+        """Run clients that disconnect before, during or after sending their request."""
         headers, body = body_of([GOOD[0]])
         words = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
         head = "".join(f"{name}: {value}\r\n" for name, value in words.items())
@@ -301,9 +303,9 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def endurance(folder, oracle, models=None, *, extra_args=()):
-    """Start a server in its own folder.
+    """Start a server whose files are in ``folder``.
 
-    ``models`` replaces the default repository of preprocess, classifier and ensemble.
+    ``models`` replaces the default repository, which contains preprocess, classifier and ensemble.
     """
     models = models or write_repository(folder / "models")
     options = {"log_file": folder / "triton.log", "grace_s": 0, "extra_args": extra_args}
@@ -317,7 +319,7 @@ def drain(folder, oracle, protocol, *, count=8):
     """Stop `pixprep serve` while clients send large images without a pause.
 
     Returns:
-        Outcomes of the requests in flight, outcomes of all requests, and the seconds until the end.
+        Outcomes of the requests in flight, outcomes of all requests, and the duration of the shutdown in seconds.
     """
     ended, in_flight = threading.Event(), Counter()
     with (

@@ -1,4 +1,6 @@
-"""A Triton ensemble whose classifier uses the tensor where it is: on a GPU, or on the CPU for a rehearsal."""
+"""Serves a Triton ensemble whose classifier uses the tensor without copying it, on a GPU or, for a rehearsal, on the
+CPU.
+"""
 
 import io
 import re
@@ -22,7 +24,7 @@ STORM = [*BAD * 3, *GOOD]
 
 
 def photos(count):
-    """Return JPEGs of this many different regions of the two photos, in many sizes."""
+    """Return JPEGs of ``count`` different regions of the two photos, in many sizes."""
     rng = np.random.default_rng(3)
     made = []
     for index in range(count):
@@ -35,12 +37,12 @@ def photos(count):
 
 @contextmanager
 def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=False):
-    """Serve like ``Endurance``, with a CUDA memory pool of a given size.
+    """Run a server like ``endurance``, with a CUDA memory pool of ``pool_bytes``.
 
-    The backend gets the true size or a false one.
+    The backend is configured with this size, or with ``told_bytes`` as a false size.
 
-    With ``pinned``, Triton has its pool of pinned memory, but the backend assumes that it does not exist. Without any
-    option, Triton uses its defaults.
+    With ``pinned``, Triton has a pool of pinned memory, but the backend is configured as if there were none. Without
+    any of these options, Triton uses its defaults.
     """
     arguments = [] if pool_bytes is None else pool.options(pool_bytes, gpus=1)
     arguments = arguments[:-1] if pinned else arguments
@@ -56,15 +58,16 @@ def serve(folder, oracle, models, *, pool_bytes=None, told_bytes=None, pinned=Fa
 
 
 def assert_all_right(it, count):
-    """Assert that every request so far got the right response."""
+    """Assert that all requests so far, ``count`` in total, got the right response."""
     assert dict(it.clients.counts) == {"right": count}, it.clients.notes[:5]
 
 
 def tensors_pass_the_host(it, images):
-    """Return whether the tensors of the largest batch went through host memory between the steps of the ensemble.
+    """Return whether the tensors of the largest batch are copied to host memory between the steps of the ensemble.
 
     Triton and the process of a Python model exchange host data in a region of shared memory, which grows to the largest
-    batch. For a tensor on a GPU, the region contains only a handle. The encoded images need less than a quarter.
+    batch. For a tensor on a GPU, the region contains only a handle. The encoded images take less than a quarter of the
+    tensors' size.
     """
     batch = [images[index % len(images)] for index in range(BATCH)]
     assert sum(map(len, batch)) < BATCH * TENSOR / 4
@@ -74,13 +77,13 @@ def tensors_pass_the_host(it, images):
 
 
 def said(it, pattern):
-    """Return the lines of Triton's log that contain a pattern."""
+    """Return the lines of Triton's log that match a regular expression."""
     lines = it.server.log_file.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if re.search(pattern, line)]
 
 
 def assert_answers_can_be_told_apart(oracle, images):
-    """Assert, as a negative control, that the response to a different image would be counted as wrong."""
+    """Assert, as a negative control, that the response for a different image would count as wrong."""
     answers = oracle.tensors("ensemble", images)
     for index, row in enumerate(answers):
         for other in (*answers[:index], *answers[index + 1 :], np.zeros_like(row)):
@@ -88,7 +91,7 @@ def assert_answers_can_be_told_apart(oracle, images):
 
 
 def write_pairs(models, devices):
-    """Write one model per decoder and device. The tensors are pixel values."""
+    """Write one model per decoder and device. The models return pixel values."""
     for decoder in DECODERS:
         ops = [pp.decode(), pp.resize(256), pp.center_crop(224), pp.tensor(dtype="uint8")]
         parameter = f'parameters {{ key: "decoder" value {{ string_value: "{decoder}" }} }}\n'
@@ -99,7 +102,7 @@ def write_pairs(models, devices):
 
 
 def levels_apart(client, images):
-    """Return the maximum and the mean difference between the responses of each decoder's two models."""
+    """Return the maximum and the mean absolute difference between the responses of each decoder's two models."""
     found = {}
     for decoder in DECODERS:
         ours, theirs = (ask_grpc(client, f"{decoder}_{number}", images, timeout_s=120) for number in (0, 1))

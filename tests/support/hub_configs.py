@@ -1,8 +1,8 @@
-"""Image processor configurations as in well-known repositories of the Hugging Face hub, by repository name.
+"""Image processor configurations like those of well-known repositories on the Hugging Face hub, by repository name.
 
-They were written from memory, and cover old and new spellings. Files of transformers 3 contain
-``feature_extractor_type`` and sizes as numbers. Files of transformers 4 contain dictionaries, and those of its fast
-processors contain all fields.
+They were written from memory, and include old and new spellings of the fields. Files of transformers 3 contain
+``feature_extractor_type``, and sizes as single numbers. Files of transformers 4 contain sizes as dictionaries, and
+those of its fast processors contain all fields.
 """
 
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -34,7 +34,7 @@ def vit(size, resample=2, mean_std=HALF):
 
 
 def clip(size):
-    """Return a configuration as transformers 4 writes it, with dictionaries."""
+    """Return a configuration as transformers 4 writes it, with sizes as dictionaries."""
     return (
         {"image_processor_type": "CLIPImageProcessor", "resample": 3, "do_convert_rgb": True, "do_center_crop": True}
         | {"size": {"shortest_edge": size}, "crop_size": square(size)}

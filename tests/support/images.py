@@ -1,4 +1,4 @@
-"""Images made from a seed, and functions that encode them."""
+"""Creates images from a seed, and encodes them in many formats."""
 
 import base64
 import importlib.util
@@ -18,7 +18,7 @@ PHOTOS = Path(__file__).parents[2] / "client_examples" / "images"
 
 @cache
 def photo(name="china"):
-    """Return the bytes of one of scikit-learn's two photos, 427 x 640."""
+    """Return the encoded bytes of one of scikit-learn's two photos, 427 x 640."""
     return (PHOTOS / f"{name}.jpg").read_bytes()
 
 
@@ -39,7 +39,7 @@ def gradient(height, width):
 
 
 def scene(height, width, seed=0):
-    """Return an image with edges, slopes and a little grain, without any symmetry."""
+    """Return an image with edges, gradients and some grain, without any symmetry."""
     rng = np.random.default_rng((seed, height, width))
     pixels = gradient(height, width).astype(int)
     pixels[: height // 3, width // 2 :] //= 3
@@ -70,7 +70,7 @@ def with_exif(orientation, *, order="little", format_name="JPEG", size=(24, 40))
 
 
 def bare(encoded):
-    """Return a JPEG without the segments of JFIF and Adobe."""
+    """Return a JPEG without its JFIF and Adobe segments."""
     at = 2
     while encoded[at + 1] in (0xE0, 0xEE):
         at += 2 + int.from_bytes(encoded[at + 2 : at + 4], "big")
@@ -78,7 +78,7 @@ def bare(encoded):
 
 
 def renamed(encoded, names):
-    """Return a JPEG of three components with unusual component identifiers."""
+    """Return a JPEG whose three components have these unusual identifiers."""
     changed = bytearray(encoded)
     frame, scan = (changed.index(marker) for marker in (b"\xff\xc0", b"\xff\xda"))
     changed[frame + 10 : frame + 17 : 3] = changed[scan + 5 : scan + 10 : 2] = names
@@ -90,7 +90,7 @@ def cmyk():
 
 
 def ycck():
-    """Return a CMYK JPEG from Pillow whose Adobe marker is changed to declare YCCK (transform 2)."""
+    """Return a CMYK JPEG, encoded by Pillow, whose Adobe marker is changed to declare YCCK (transform 2)."""
     encoded = bytearray(cmyk())
     encoded[encoded.index(b"Adobe") + 11] = 2
     return bytes(encoded)
@@ -238,7 +238,7 @@ def heif_library():
 
 
 def expected_pixels(encoded, *, gray=False, upright=True):
-    """Decode an image with Pillow by the rules of ``decode``: (height, width, 3 or 1)."""
+    """Decode an image with Pillow, following the rules of the ``decode`` op. Return (height, width, 3 or 1)."""
     image = read(encoded)
     if upright:
         image = ImageOps.exif_transpose(image)

@@ -1,4 +1,4 @@
-"""Helpers that the tests of importers share: photos, error messages, damaged files."""
+"""Helpers for the tests of importers: photos, error messages and damaged files."""
 
 import random
 from functools import cache
@@ -13,13 +13,15 @@ from support.images import jpeg, noise, photo, png, read, scene, with_exif
 
 @cache
 def photos():
-    """Return two large photos, which most resizes reduce, and a portrait with odd dimensions, which most enlarge."""
+    """Return two large photos, which most pipelines reduce, and a portrait photo with odd dimensions, which most
+    pipelines enlarge.
+    """
     portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
     return [photo("china"), photo("flower"), png(portrait)]
 
 
 def awkward(sizes):
-    """Return photos, a scene and noise of each size, and files of unusual formats."""
+    """Return photos, scenes and noise of each size, and files in unusual formats."""
     return {f"{make.__name__} {size}": png(make(*size)) for make in (scene, noise) for size in sizes} | {
         "photo": photo(),
         "flower": photo("flower"),
@@ -31,7 +33,7 @@ def awkward(sizes):
 
 
 def ours(pipeline, images):
-    """Return one tensor for each image."""
+    """Return the pipeline's tensor for each image."""
     with Engine(pipeline) as engine:
         return engine.run(images)
 
@@ -44,12 +46,14 @@ def refusal(importer, *arguments, **options):
 
 
 def only(op, side):
-    """Return a copy of an op that runs only in the given mode; None means in both."""
+    """Return a copy of an op that runs only in the given mode, ``serving`` or ``training``. None means that it runs in
+    both modes.
+    """
     return msgspec.structs.replace(op, only=side)
 
 
 def damaged(whole, count=300):
-    """Return copies of a file with a few changed bytes. Every other copy is truncated."""
+    """Return ``count`` copies of a file with a few changed bytes each. Every other copy is truncated."""
     rng = random.Random(4)
     for index in range(count):
         data = bytearray(whole)
@@ -61,10 +65,10 @@ def damaged(whole, count=300):
 def assert_imported_or_refused(importer, sources):
     """Import damaged files.
 
-    Assert that some are imported, and that the others raise a PipelineError with a one-line message.
+    Assert that some of them are imported, and that the others raise a PipelineError with a one-line message.
 
     Returns:
-        The imported pipelines.
+        The pipelines of the files that were imported.
     """
     pipelines, messages = [], []
     for source in sources:

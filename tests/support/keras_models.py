@@ -1,11 +1,11 @@
-"""Keras 3 models in the form in which Keras writes them, without Keras."""
+"""Configurations of Keras 3 models in the format in which Keras saves them, created without Keras."""
 
 POLICY = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}, "registered_name": None}
 STRETCH = {"height": 64, "width": 48}
 
 
 def layer(cls, *, module="keras.layers", registered_name=None, **config):
-    """Return one layer as Keras 3 writes it."""
+    """Return the configuration of one layer as Keras 3 saves it."""
     config = {"name": cls.lower(), "trainable": True, "dtype": POLICY} | config
     return {"module": module, "class_name": cls, "config": config, "registered_name": registered_name}
 
@@ -15,7 +15,7 @@ def inputs(*shape, dtype="float32"):
 
 
 def resizing(**changes):
-    """Return a configuration as Keras writes it."""
+    """Return the configuration of a ``Resizing`` layer as Keras saves it."""
     unused = {"crop_to_aspect_ratio": False, "pad_to_aspect_ratio": False, "fill_mode": "constant", "fill_value": 0.0}
     how = {"data_format": "channels_last", "interpolation": "bilinear", "antialias": False}
     return layer("Resizing", **(STRETCH | unused | how | changes))

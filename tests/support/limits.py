@@ -1,4 +1,4 @@
-"""Temporarily lower resource limits of this process."""
+"""Context managers that temporarily lower resource limits of this process."""
 
 import resource
 import sys
@@ -8,9 +8,12 @@ from pathlib import Path
 
 @contextmanager
 def limited(which, most):
-    """Set the soft limit of a resource, such as ``resource.RLIMIT_FSIZE``, to ``most`` inside the context."""
+    """Set the soft limit of a resource, such as ``resource.RLIMIT_FSIZE``, to ``most`` for the duration of the
+    block.
+    """
     soft, hard = resource.getrlimit(which)
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python would keep a truncated .pyc file
+    # otherwise, Python might keep a truncated .pyc file
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     resource.setrlimit(which, (most, hard))
     try:
         yield
@@ -20,6 +23,6 @@ def limited(which, most):
 
 
 def memory_for(more):
-    """Limit the address space to this many bytes more than the process uses now."""
+    """Limit the address space to the current size of the process plus ``more`` bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     return limited(resource.RLIMIT_AS, pages * resource.getpagesize() + more)

@@ -47,7 +47,7 @@ def encoded(index):
 
 
 def samples(count=40):
-    """Return samples as a list of dicts, which is a source."""
+    """Return ``count`` samples as a list of dicts, which can be used as a source."""
     return [{"image": encoded(index), "label": index % 3, "name": f"photo {index}"} for index in range(count)]
 
 
@@ -61,13 +61,13 @@ def loader_threads():
 
 
 def same(one, other):
-    """Return whether two batches are equal in everything that a training uses."""
+    """Return whether two batches are equal in all values that a training uses."""
     arrays = [*one.outputs, "index", "attempt", "is_padding", *(name for name in ("label",) if name in one)]
     return all(np.array_equal(one[name], other[name]) for name in arrays) and one.draws == other.draws
 
 
 def expected(index, pipeline=PLAIN):
-    """Return the tensor of a sample that an engine alone computes."""
+    """Return the tensor that an engine computes for this sample on its own."""
     with pp.Engine(pipeline, threads=1) as engine:
         return engine.run([encoded(index)])[0]
 
@@ -77,7 +77,7 @@ def _environment():
 
 
 def killed(code, count):
-    """Return the first lines that code prints, parsed as JSON. The process is then killed with SIGKILL."""
+    """Run code until it has printed ``count`` lines, and kill it with SIGKILL. Return the lines, parsed as JSON."""
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=_environment())
     lines = [json.loads(child.stdout.readline()) for _ in range(count)]
     child.send_signal(signal.SIGKILL)
@@ -86,7 +86,7 @@ def killed(code, count):
 
 
 def run(code, **options):
-    """Run code in a separate process, after the definition of a ``loader`` with 400 samples."""
+    """Run code in a separate process that defines ``loader``, a Loader with 400 samples."""
     head = "from support.loading import PLAIN, samples\nimport pixprep as pp\n"
     head += "loader = pp.Loader(samples(400), PLAIN, batch_size=8, threads=2)\n"
     command = [sys.executable, "-W", "error", "-c", head + code]

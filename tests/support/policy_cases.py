@@ -1,4 +1,6 @@
-"""Random parameters of policies: frozen results of torchvision, many samples for pixel comparisons, and frequencies."""
+"""Random parameters of augmentation policies: stored results of torchvision, pixel comparisons over many samples, and
+frequencies.
+"""
 
 from collections import Counter
 from hashlib import sha256
@@ -35,7 +37,9 @@ FROZEN = {
 
 
 def frozen_draws(name, filter_, like):
-    """Yield the cases of the digests above: (pixels, op, random parameters of each sample, our results)."""
+    """Yield (pixels, op, random parameters of each sample, results of the engine) for each case of the digests
+    above.
+    """
     op = OPS[name](filter=filter_, fill=(123, 117, 104), like=like)
     pixels = np.concatenate([scene(24, 20), noise(24, 20)], axis=1)
     pipeline = pipeline_of(op)
@@ -46,12 +50,12 @@ def frozen_draws(name, filter_, like):
 
 
 def drawn_of(words):
-    """Return the sampled steps of a policy; for ``aug_mix``, the raw random parameters."""
+    """Return the sampled steps of a policy, or the raw random parameters of ``aug_mix``."""
     return words.get("ops", words)
 
 
 def steps_in(drawn):
-    """Return the steps, or those of all chains if there are chains."""
+    """Return the sampled steps. If there are several chains, return the steps of all chains."""
     return [step for chain in drawn["chains"] for step in chain] if isinstance(drawn, dict) else drawn
 
 
@@ -71,7 +75,9 @@ def pipeline_of(op, height=24, width=40):
 
 
 def photos():
-    """Return crops of a photo, a scene and noise. Their sizes do not favour any rounding rule; one is square."""
+    """Return crops of a photo, a scene and noise. One of them is square, and their sizes do not favour any rounding
+    rule.
+    """
     flower = np.asarray(read(photo("flower")))
     return [
         np.ascontiguousarray(flower[100:140, 200:260]),
@@ -83,7 +89,9 @@ def photos():
 
 
 def differing(op, count, expected_of):
-    """Compare many samples of an op. Return for each kind (samples, values that differ, values, maximum difference)."""
+    """Compare many samples of an op. Return (samples, differing values, values, maximum difference) for each kind of
+    step.
+    """
     ops = [pp.decode(), op, pp.tensor(dtype="uint8", layout="hwc", only="training")]
     found = {}
     key = f"{type(op).__struct_config__.tag}#0"
@@ -107,7 +115,7 @@ def differing(op, count, expected_of):
 
 
 def sampled(op, count, size=(24, 40)):
-    """Return the steps of many samples: (kind, magnitude) of each step."""
+    """Return the steps of many samples, each step as (kind, magnitude)."""
     plan = pipeline_of(op, *size).for_training().plan
     (step,) = plan.random_steps
     drawn = plan.draw(seed=11, epoch=0, indices=range(count))
@@ -116,10 +124,11 @@ def sampled(op, count, size=(24, 40)):
 
 
 def chi_square(ours, theirs):
-    """Compare two samples with a chi-square test. Return the deviation from the mean under one distribution.
+    """Compare two samples with a chi-square test. Return by how many standard deviations the statistic exceeds its
+    expected value.
 
-    The result is in standard deviations (Wilson-Hilferty approximation). The categories are the lists of kinds, and for
-    each kind its magnitudes, divided at the sextiles of ``theirs``.
+    The statistic is converted to a normal distribution with the Wilson-Hilferty approximation. The categories are the
+    lists of kinds and, for each kind, its magnitudes, divided at the sextiles of ``theirs``.
     """
     edges = {}
     for kind in {kind for steps in theirs for kind, _ in steps}:

@@ -1,6 +1,5 @@
-"""Starts the proxies of deploy/ with Triton servers as their backends:
-
-HAProxy with haproxy.cfg, Envoy with envoy.yaml.
+"""Starts the proxies of deploy/ with Triton servers as their backends: HAProxy with haproxy.cfg, or Envoy with
+envoy.yaml.
 """
 
 import json
@@ -46,15 +45,15 @@ class Proxy:
 
     Attributes:
         kind: ``haproxy`` or ``envoy``.
-        address, grpc: HOST:PORT for clients.
+        address, grpc: HOST:PORT for clients, over HTTP and gRPC.
         log: Lines that the proxy has logged so far.
     """
 
     def __init__(self, kind, tritons, *, heap_bytes=None, folder=DEPLOY):
         """Start a proxy.
 
-        ``tritons`` contains up to three servers, each as HOST:PORT for HTTP and for gRPC. ``heap_bytes`` is the heap
-        limit of Envoy. ``folder`` contains HAProxy's files.
+        ``tritons`` contains up to three servers. Each of them is a pair of HOST:PORT for HTTP and HOST:PORT for gRPC.
+        ``heap_bytes`` is the heap limit of Envoy. ``folder`` is used for HAProxy's files.
         """
         self.kind, self.log = kind, []
         listening = [socket.create_server(("127.0.0.1", 0), backlog=512) for _ in range(2)]
@@ -79,9 +78,9 @@ class Proxy:
             self.log.append(line)
 
     def said(self, port, *, after):
-        """Return the status that a client received, and whether a Triton server got the request.
+        """Return the status that the client with this port received, and whether a Triton server received the request.
 
-        ``after`` is the number of lines to skip in the log, because an earlier client may have used the same port.
+        ``after`` is the number of log lines to skip, because an earlier client may have used the same port.
         """
 
         def found():
@@ -121,13 +120,13 @@ def _haproxy(listening, tritons, folder):
         pass_fds=numbers,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        pipesize=1 << 20,  # HAProxy drops a log line if the pipe is full
+        pipesize=1 << 20,  # a large pipe, because HAProxy drops log lines if the pipe is full
         text=True,
     )
 
 
 def _envoy(addresses, tritons, heap_bytes):
-    """Return the configuration with the addresses inserted, as an operator would write it."""
+    """Return Envoy's configuration with the addresses that an operator would insert."""
     config = yaml.safe_load((DEPLOY / "envoy.yaml").read_text(encoding="utf-8"))
     if heap_bytes:
         config["overload_manager"]["resource_monitors"][0]["typed_config"]["max_heap_size_bytes"] = heap_bytes
@@ -156,5 +155,5 @@ def _socket(address):
 
 
 def _health(endpoint, address):
-    """Return the port for health checks that the configuration names."""
+    """Return the port that the configuration specifies for health checks."""
     return {"health_check_config": {"port_value": int(address.split(":")[1])}} if len(endpoint) > 1 else {}

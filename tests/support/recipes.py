@@ -1,4 +1,4 @@
-"""The pipelines in docs/models.md by heading, and the pipelines in docs/models by file."""
+"""Reads the pipelines in docs/models.md, by heading, and those in docs/models, by file."""
 
 from pathlib import Path
 

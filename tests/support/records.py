@@ -1,4 +1,6 @@
-"""Writes small data sets in every format that ``pixprep.read`` supports, by hand or with the standard library."""
+"""Writes small data sets in every format that ``pixprep.read`` supports, without the libraries of the formats where
+possible.
+"""
 
 import io
 import json
@@ -56,7 +58,9 @@ def record(data):
 
 
 def message(number, value):
-    """Encode one field of a Protocol Buffers message: bytes, or a varint."""
+    """Encode one field of a Protocol Buffers message. The value is either bytes, or an integer that is encoded as a
+    varint.
+    """
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value % (1 << 64))
     return _varint(number << 3 | 2) + _varint(len(value)) + value
@@ -71,7 +75,7 @@ def _varint(value):
 
 
 def example(**features):
-    """Return a tf.train.Example with lists of bytes, integers or floats. A / in a name is written as __."""
+    """Return a tf.train.Example with lists of bytes, integers or floats. In the names, __ is replaced with a slash."""
     entries = b""
     for name, values in features.items():
         if values and isinstance(values[0], bytes):
@@ -91,7 +95,7 @@ def flower(index, **more):
 
 
 def write_tfrecord(path, count=6, start=0):
-    """Write a file of flowers. Return the offset and size of each record."""
+    """Write a file of flower photos. Return the offset and the size of each record."""
     records = [record(flower(index)) for index in range(start, start + count)]
     path.write_bytes(b"".join(records))
     ends = np.cumsum([0, *map(len, records)]).tolist()
@@ -99,7 +103,7 @@ def write_tfrecord(path, count=6, start=0):
 
 
 def write_folder(folder, count=6):
-    """Write one folder per class."""
+    """Write images into one folder per class."""
     for index in range(count):
         path = folder / CLASSES[index % 2] / f"{index}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -107,14 +111,16 @@ def write_folder(folder, count=6):
 
 
 def write_table(path, count=6):
-    """Write a table next to its images."""
+    """Write a table, and its images in the same folder."""
     write_folder(path.parent, count)
     rows = [f"{CLASSES[index % 2]}/{index}.jpg,{CLASSES[index % 2]},someone {index}" for index in range(count)]
     path.write_text("\n".join(["image,label,who", *rows]) + "\n")
 
 
 def coco_annotations(count=6):
-    """Return annotations of images 100, 110, ... Image number n has n boxes, in two categories whose ids have a gap."""
+    """Return annotations of images with the ids 100, 110, ... Image number n has n boxes. The ids of the two categories
+    have a gap.
+    """
     images = [{"id": 100 + 10 * n, "file_name": f"{n}.jpg", "height": 90, "width": 120} for n in range(count)]
     boxes = [
         {
@@ -155,7 +161,7 @@ def voc_xml(index, objects=None, size=(90, 120)):
 
 
 def write_parquet(path, count=6, start=0, *, group=2, rows=None, **options):
-    """Write rows in the format of Hugging Face: a struct for the image, a label, and lists."""
+    """Write rows in the format of Hugging Face's datasets: a struct for the image, a label, and lists."""
     import pyarrow as pa  # noqa: PLC0415  (where it is)
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -167,9 +173,9 @@ def write_parquet(path, count=6, start=0, *, group=2, rows=None, **options):
 
 
 def write_lmdb(path, count=6, **others):
-    """Write images and texts with keys from 1, as in text recognition.
+    """Write images and texts with keys that start at 1, as in text recognition data sets.
 
-    Without a count, write the given values instead.
+    If ``count`` is not given, write the given values instead.
     """
     import lmdb  # noqa: PLC0415  (where it is)
 
@@ -182,7 +188,7 @@ def write_lmdb(path, count=6, **others):
 
 
 def write_voc(folder, count=6):
-    """Write JPEGImages, Annotations, and the image set ``train``, which omits the first image."""
+    """Write JPEGImages, Annotations and the image set ``train``, which does not contain the first image."""
     for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for index in range(count):
@@ -192,7 +198,7 @@ def write_voc(folder, count=6):
 
 
 def tar_bytes(members, **options):
-    """Return a tar file of (name, content) or (name, fields of TarInfo)."""
+    """Return a tar file with these members. Each member is (name, content) or (name, fields of TarInfo)."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", **options) as archive:
         for name, content in members:
@@ -216,7 +222,7 @@ def tar_members(count=6, start=0):
         yield f"some/{index:04}.txt", f"photo {index} é".encode()
 
 
-# one source per format
+# Functions that write a data set and return its source, one per format.
 
 CHECKSUMS = find_spec("google_crc32c") is not None
 
@@ -275,7 +281,7 @@ def _columns(_, count):
 
 def _lmdb(path, count):
     pytest.importorskip("lmdb", reason="NO LMDB: pip install lmdb", exc_type=ImportError)
-    if not (path / "words").exists():  # an open file is not written again
+    if not (path / "words").exists():  # the data set may be open, so it is not written again
         write_lmdb(path / "words", count)
     return read.lmdb(path / "words", image="image-%09d", text="label-%09d")
 

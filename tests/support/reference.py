@@ -1,9 +1,9 @@
 """Reference implementation in float64 NumPy, written from the definitions. It does not import pixprep.
 
-Images are uint8 (height, width, channels). The definitions come from Pillow's documentation of its filters (box, hat,
-Hamming, Keys 1981 with a = -0.5, Lanczos with three lobes; the support grows when the image is reduced, and is cut off
-at the border), from torchvision's documentation of ``Resize``, ``CenterCrop`` and ``Normalize``, and from Ultralytics'
-documentation of ``LetterBox``.
+Images are uint8 (height, width, channels). The definitions of the filters come from Pillow's documentation: box, hat,
+Hamming, Keys 1981 with a = -0.5, and Lanczos with three lobes. The support grows when the image is reduced, and is cut
+off at the border. Other definitions come from torchvision's documentation of ``Resize``, ``CenterCrop`` and
+``Normalize``, and from Ultralytics' documentation of ``LetterBox``.
 """
 
 import numpy as np
@@ -28,14 +28,14 @@ def _radius(name):
 
 
 def matrix(length, out_length, filter_name, *, antialias=True):
-    """Return the weight of each input position for each output position: float64 (out_length, length)."""
+    """Return the weight of each input pixel in each output pixel: float64 (out_length, length)."""
     ratio = length / out_length
     centers = (np.arange(out_length) + 0.5) * ratio
     positions = np.arange(length) + 0.5
     width = max(ratio, 1.0) if antialias else 1.0
     distance = (positions - centers[:, None]) / width
     if filter_name == "box":
-        # the box includes one of its edges; 1e-9 resolves ties despite the rounding of the division
+        # the box filter includes only one of its edges; 1e-9 resolves ties despite rounding errors
         weights = ((distance > -0.5 + 1e-9) & (distance <= 0.5 + 1e-9)).astype(float)
     else:
         weights = _kernel(filter_name, distance)
@@ -46,15 +46,15 @@ def matrix(length, out_length, filter_name, *, antialias=True):
 def is_down_first(size, resized, like="pillow"):
     """Return whether the vertical pass comes first.
 
-    It does in Pillow 13 if the height loses more than twice as many pixels as the width. In older versions
-    (``pillow12``), it never does.
+    In Pillow 13, it does if the height loses more than twice as many pixels as the width. In older versions
+    (``pillow12``), the horizontal pass always comes first.
     """
     rows, columns = size[0] - resized[0], size[1] - resized[1]
     return like == "pillow" and rows > 0 and rows > 2 * columns
 
 
 def resize(pixels, height, width, filter_name, *, antialias=True, like="pillow"):
-    """Resize along one axis and round to uint8, then along the other axis and round again. The sums are float64."""
+    """Resize along one axis and round to uint8, and then do the same along the other axis. The sums are float64."""
     if filter_name == "nearest":
         return nearest(pixels, height, width)
     result = pixels.astype(float)
@@ -67,7 +67,9 @@ def resize(pixels, height, width, filter_name, *, antialias=True, like="pillow")
 
 
 def nearest(pixels, height, width):
-    """Return the pixels under the output pixels' centres. On a tie, repeated addition of the ratio decides."""
+    """Return the pixels at the centres of the output pixels. On a tie, the result follows from adding the ratio
+    repeatedly.
+    """
     rows, columns = (_nearest_positions(n, m) for n, m in zip(pixels.shape[:2], (height, width), strict=True))
     return pixels[rows][:, columns]
 
@@ -86,7 +88,7 @@ def _round(values):
 
 
 def resized_size(height, width, *, size, side="shorter"):
-    """Return the size that torchvision computes."""
+    """Return the size of an image after torchvision's ``Resize``."""
     short, long = min(height, width), max(height, width)
     new_short, new_long = (size, int(size * long / short)) if side == "shorter" else (int(size * short / long), size)
     new_short, new_long = max(new_short, 1), max(new_long, 1)
@@ -96,7 +98,7 @@ def resized_size(height, width, *, size, side="shorter"):
 def center_crop(pixels, height, width):
     """Crop like torchvision: pad with zeros if the image is smaller than the crop, and round half offsets to even.
 
-    If the padding is odd, the bottom or the right gets one pixel more.
+    If the amount of padding is odd, the bottom or right side gets the additional pixel.
     """
     missing = [max(0, want - have) for want, have in zip((height, width), pixels.shape[:2], strict=True)]
     pixels = np.pad(pixels, [(d // 2, d - d // 2) for d in missing] + [(0, 0)])
@@ -131,6 +133,6 @@ def normalize(pixels, mean, std, scale=1 / 255):
 
 
 def transform_point(point, transform):
-    """Map a point (y, x) of the decoded image to the image of a ``transform`` output."""
+    """Map a point (y, x) of the decoded image to the tensor, using the values of a ``transform`` output."""
     scale_y, scale_x, offset_y, offset_x = map(float, transform)
     return point[0] * scale_y + offset_y, point[1] * scale_x + offset_x

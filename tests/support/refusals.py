@@ -1,9 +1,10 @@
-"""Reads tables of error messages: each line contains a call and the full message of the error that it raises.
+"""Reads tables of error messages. Each line contains a call and the complete message of the error that it raises.
 
-    rotate(4000) -> rotate: "angle" must be between -3600 and 3600, not 4000
+``rotate(4000) -> rotate: "angle" must be between -3600 and 3600, not 4000``
 
-The message may begin on a new line. A list is a pipeline. The type of an error precedes its message, except for
-PipelineError. Each line of a table is a test, which fails if one word of the message differs.
+The message may begin on a new line. If the call is a list, it contains the ops of a pipeline. Unless the error is a
+PipelineError, its type precedes the message. Each line of a table is a separate test, which fails if a single word of
+the message differs.
 """
 
 from pathlib import Path
@@ -16,13 +17,13 @@ PUBLIC = {name: getattr(pp, name) for name in pp.__all__}
 
 
 def rows(room, table):
-    """Return (call, result) for each line of a folder's table."""
+    """Return (call, result) for each line of a table in a test folder."""
     text = (Path(__file__).parents[1] / room / table).read_text(encoding="utf-8").replace("\n    ->", " ->")
     return [line.split(" -> ", 1) for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def refusals(room, table="refusals.txt", result="words"):
-    """Parametrize a test with the ``call`` and the ``words`` of each line of a folder's table."""
+    """Parametrize a test with the ``call`` and the ``words`` of each line of a table in a test folder."""
     lines = rows(room, table)
     return pytest.mark.parametrize(("call", result), lines, ids=[call for call, _ in lines])
 
@@ -30,7 +31,7 @@ def refusals(room, table="refusals.txt", result="words"):
 def refusal(call, **names):
     """Return the message of the error that a call raises.
 
-    ``names`` are the names that it may use besides the public ones.
+    ``names`` are names that the call may use in addition to the public names.
     """
     call = f"Pipeline({call})" if call.startswith("[") else call
     with pytest.raises((pp.PixprepError, TypeError, ValueError)) as caught:

@@ -1,4 +1,6 @@
-"""Images and sizes for comparing resize profiles with their libraries, and functions that run a profile or Pillow."""
+"""Images and sizes for comparing resize profiles with the corresponding libraries, and functions that run a profile or
+Pillow.
+"""
 
 from functools import cache
 
@@ -25,8 +27,8 @@ _LARGE = 100 * 1000
 
 @cache
 def images():
-    """Return images, uint8 (height, width, 3 or 1): single rows and columns, odd and even sizes, various contents, and
-    photos.
+    """Return images, uint8 (height, width, 3 or 1): single rows and columns, odd and even sizes, artificial contents,
+    and photos.
     """
     sides = [(1, 1), (1, 2), (2, 1), (1, 17), (19, 1), (2, 2), (3, 5), (5, 3), (8, 64), (64, 8), (33, 100), (97, 131)]
     cases = {f"noise {h} x {w}": noise(h, w) for h, w in sides}
@@ -50,20 +52,22 @@ def images():
 
 
 def photo_pixels(name="china"):
-    """Return a photo, uint8 (427, 640, 3), writable as PyTorch requires."""
+    """Return a photo, uint8 (427, 640, 3), as a writable array, which PyTorch requires."""
     return np.array(read(photo(name)))
 
 
 def cases():
-    """Return pairs of (pixels, (height, width)): every image with every size, but large images with fewer sizes."""
+    """Return pairs of (pixels, (height, width)). Every image is combined with every size, but large images only with
+    some sizes.
+    """
     for index, pixels in enumerate(images().values()):
         sizes = SIZES[index % 3 :: 3] if pixels.size > _LARGE else SIZES
         yield from ((pixels, size) for size in sizes if size != pixels.shape[:2])
 
 
 def factors(lengths):
-    """Return (one row of noise, (1, length)): rows that shrink to each of the lengths from many others, and rows that
-    grow.
+    """Return pairs of (one row of noise, (1, length)): rows that are reduced to each of the lengths from many others,
+    and rows that are enlarged.
     """
     row = np.random.default_rng(1).integers(0, 256, (1, 2000, 1), np.uint8)
     some = [(length, out) for out in lengths for length in range(out + 1, 500, 7)] + [(2000, out) for out in lengths]
@@ -72,7 +76,7 @@ def factors(lengths):
 
 
 def by_pillow(pixels, size, filter_name, like="pillow"):
-    """Resize uint8 pixels with Pillow, one pass at a time, in the order of ``pillow`` or ``pillow12``."""
+    """Resize uint8 pixels with Pillow in two separate passes, in the order of ``pillow`` or ``pillow12``."""
     image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
     between = (
         (size[0], pixels.shape[1]) if reference.is_down_first(pixels.shape, size, like) else (len(pixels), size[1])
@@ -83,24 +87,26 @@ def by_pillow(pixels, size, filter_name, like="pillow"):
 
 
 def resize_step(like, filter_name, size, *, antialias=False):
-    """Return a library's resize to (height, width)."""
+    """Return the resize step of a library's profile to (height, width)."""
     return Resize(rule="both", height=size[0], width=size[1], filter=filter_name, antialias=antialias, like=like)
 
 
 def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
-    """Return the result of a library's profile for uint8 pixels, or only its region (top, left, bottom, right)."""
+    """Resize uint8 pixels with a library's profile. Return the result, or only its region (top, left, bottom,
+    right).
+    """
     how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
     return resize.resize(pixels, how)
 
 
 def resampling_of(like, filter_name, size, resized_size, *, antialias, region=None):
-    """Return the ``Resampling`` of a library's resize."""
+    """Return the ``Resampling`` of a resize in a library's profile."""
     rule = resize_step(like, filter_name, resized_size, antialias=antialias)
     return resampling(rule, placement(size, resized_size, region))
 
 
 def placement(size, resized_size, region=None):
-    """Return the resize of the whole image and the region of the result."""
+    """Return the placement of the region after a resize of the whole image."""
     wanted = region or (0, 0, *resized_size)
     return Placement(
         box=(0, 0, *size),
@@ -115,9 +121,10 @@ def placement(size, resized_size, region=None):
 
 
 def compare(pairs):
-    """Compare (name, actual, expected).
+    """Compare triples of (name, actual, expected).
 
-    Return the number of values, how many differ, the maximum difference, and its case.
+    Return the number of values, the number of differing values, the maximum difference, and the name of the case with
+    this difference.
     """
     values = differing = largest = 0
     worst = None
@@ -133,7 +140,7 @@ def compare(pairs):
 
 
 def assert_equal(pairs):
-    """Assert that every pair is equal in every value."""
+    """Assert that the arrays of every pair have equal values."""
     values, differing, largest, worst = compare(pairs)
     assert values > 0
     assert differing == 0, f"{differing:,} of {values:,} values differ, by up to {largest}: {worst}"

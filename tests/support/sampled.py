@@ -1,4 +1,6 @@
-"""JPEGs with any sampling factors, which no installed encoder writes. Every block has random coefficients."""
+"""Creates JPEGs with arbitrary sampling factors, which no installed encoder writes. Every block has random
+coefficients.
+"""
 
 import struct
 
@@ -14,12 +16,13 @@ _FREQUENCIES = 5
 
 
 def sampled(factors, height=37, width=53, *, only=None):
-    """Return a baseline JPEG whose components have these (horizontal, vertical) sampling factors, one scan each.
+    """Return a baseline JPEG with one scan per component. ``factors`` are the (horizontal, vertical) sampling factors
+    of each component.
 
     Args:
         factors: Sampling factors of each component.
         height, width: Size of the image.
-        only: Index of a component. If given, return a gray JPEG with the same blocks as its plane.
+        only: Index of a component. If given, return a grayscale JPEG with the same blocks as this component's plane.
     """
     most = [max(each[axis] for each in factors) for axis in (0, 1)]
     planes = [(-(-height * v // most[1]), -(-width * h // most[0])) for h, v in factors]
@@ -39,10 +42,10 @@ def sampled(factors, height=37, width=53, *, only=None):
 
 
 def repeated(factors, height=37, width=53):
-    """Return the RGB pixels of ``sampled``, uint8 (height, width, 3), with chroma enlarged by repeating values.
+    """Return the RGB pixels of ``sampled``, uint8 (height, width, 3), with chroma upsampled by repeating values.
 
     Pillow decodes the planes. The colours follow libjpeg's fixed-point formula (jdcolor.c). Return None if libjpeg does
-    not support the ratio.
+    not support the ratio of the factors.
     """
     most = [max(each[axis] for each in factors) for axis in (0, 1)]
     planes = []
@@ -77,7 +80,9 @@ def _scan(numbers, blocks):
 
 
 def _coded(value):
-    """Return the code of a value's bit length, followed by its bits. A first bit of 0 marks a negative value."""
+    """Return the Huffman code of a value's bit length, followed by the bits. If the first bit is 0, the value is
+    negative.
+    """
     size = abs(value).bit_length()
     low = value if value > 0 else value + (1 << size) - 1
     return f"{size:04b}" + (f"{low:0{size}b}" if size else "")

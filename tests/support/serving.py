@@ -1,8 +1,9 @@
 """Runs `pixprep serve` as a process, with clients that compare every response with the engine's own result.
 
-Every request has exactly one outcome: ``right`` (the tensor is equal bit for bit, or an invalid image is rejected with
-the expected error), ``error`` (a clear error), ``lost`` (no response) or ``wrong`` (a different tensor, a success
-instead of a rejection, or an error message that should not be shown).
+Every request has exactly one outcome. ``right`` means that the tensor matches bit for bit, or that an invalid image was
+rejected with the expected error. ``error`` is a different, clear error, and ``lost`` means that the server did not respond.
+``wrong`` is a different tensor, a success instead of a rejection, or an error message that should not be shown to
+clients.
 """
 
 import http.client
@@ -41,12 +42,14 @@ RAW = {"Inference-Header-Content-Length": "0", "Content-Type": "application/octe
 
 
 def sums(tensors):
-    """Checksums of a tensor: 21 numbers that depend on every bit, and are exact in any order of addition."""
+    """Return checksums of each tensor: 21 numbers that depend on every bit. They are exact for any order of
+    addition.
+    """
     bits = tensors.view("uint32").reshape(len(tensors), 21, -1)
     return (bits.sum(axis=2, dtype="uint64") % (1 << 24)).astype("float32")
 
 
-# It accepts the tensor on any device and loads quickly.
+# A classifier that accepts the tensor on any device and loads quickly.
 CLASSIFIER = f"""\
 import triton_python_backend_utils as pb_utils
 {inspect.getsource(sums)}
@@ -99,7 +102,7 @@ PROTOCOLS = ("http", "http, kept alive", "grpc", "grpc, streamed")
 
 
 def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
-    """Return the first true value of a condition."""
+    """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):
         assert time.monotonic() < deadline, what() if callable(what) else what
@@ -108,7 +111,7 @@ def wait_until(condition, what="not in time", *, within_s=TIMEOUT_S):
 
 
 def run_program(path, *arguments, cwd):
-    """Run `python PATH ARGUMENTS` in a folder, but in this process, which has already imported the libraries."""
+    """Run `python PATH ARGUMENTS` in a folder, but inside this process, which has already imported the libraries."""
     out, err, code, here = io.StringIO(), io.StringIO(), 0, Path.cwd()
     os.chdir(cwd)
     try:
@@ -116,7 +119,7 @@ def run_program(path, *arguments, cwd):
             patch("sys.argv", [*map(str, (path, *arguments))]), redirect_stdout(out), redirect_stderr(err),
             warnings.catch_warnings(),
         ):  # fmt: skip
-            warnings.simplefilter("ignore", ResourceWarning)  # as Python itself does
+            warnings.simplefilter("ignore", ResourceWarning)  # Python also ignores these warnings by default
             runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:
         code = end.code or 0
@@ -136,7 +139,7 @@ def write_model(repository, name, config="", files=()):
 
 
 def write_pipeline(repository, name, pipeline, config=None):
-    """Write a model with a pipeline. It has no config if the name ends with ``.pixprep``."""
+    """Write a model with a pipeline. If the name ends with ``.pixprep``, the model has no config.pbtxt."""
     (repository / name / "1").mkdir(parents=True)
     pipeline.save(repository / name / "1" / "pipeline.json")
     if config is not None:
@@ -144,9 +147,9 @@ def write_pipeline(repository, name, pipeline, config=None):
 
 
 def write_repository(repository, *, instances=1, is_small=True, device="CPU"):
-    """Write preprocess, classifier and ensemble.
+    """Write the models preprocess, classifier and ensemble.
 
-    Unless small, also write zero (``on_error`` is ``zero``) and narrow (a short queue).
+    Unless ``is_small``, also write zero (``on_error`` is ``zero``) and narrow (with a short queue).
     """
     pipeline = {"pipeline.json": PIPELINE.to_json()}
     group = f"instance_group {{ count: {instances} kind: KIND_{device} }}\n"
@@ -167,7 +170,7 @@ def write_repository(repository, *, instances=1, is_small=True, device="CPU"):
 
 
 def is_alive(process):
-    """Return whether a psutil process has not ended."""
+    """Return whether a psutil process is still running."""
     try:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -178,13 +181,13 @@ class Serve:
     """A running ``pixprep serve``.
 
     Attributes:
-        address, grpc: HOST:PORT.
-        log: Lines of its stderr so far.
+        address, grpc: HOST:PORT for each protocol.
+        log: Lines that the process has written to stderr so far.
     """
 
     def __init__(self, repository, *arguments, triton_log, before=(), python=sys.executable, program=PROGRAM):
-        """Start the server. ``before`` is a command that wraps it; ``python`` is the Python environment in which it
-        runs.
+        """Start the server. ``before`` is a command that wraps the program. ``python`` is the interpreter of the
+        environment in which the server runs.
         """
         self.triton_log = triton_log
         command = [*before, str(python), "-c", program, "serve", "--model-repository", str(repository), *PORTS]
@@ -207,7 +210,7 @@ class Serve:
 
     @property
     def triton(self):
-        """Return the process of the current Triton."""
+        """Return the current process of Triton."""
         return wait_until(self._triton, "there is no Triton")
 
     def _triton(self):
@@ -221,7 +224,9 @@ class Serve:
         return self
 
     def __exit__(self, *_):
-        """Kill the server unless the test has ended it. A `stop` would take 2 s, and 10 s after a model has died."""
+        """Kill the server unless the test has already ended it. Calling `stop` would take 2 s, or 10 s after a model
+        has died.
+        """
         is_running = self.process.poll() is None
         self.process.kill()
         self.end()
@@ -233,7 +238,7 @@ class Serve:
             self.log.append(line.rstrip("\n"))
 
     def wait_for(self, pattern, *, after=0, within_s=TIMEOUT_S):
-        """Return the match of the first matching line of the log, skipping the first ``after`` lines."""
+        """Wait until a line of the log matches, and return the match. The first ``after`` lines are skipped."""
 
         def found():
             return next(filter(None, (re.search(pattern, line) for line in self.log[after:])), None)
@@ -241,7 +246,7 @@ class Serve:
         return wait_until(found, lambda: f"no {pattern!r} in {self.log[after:]}", within_s=within_s)
 
     def stub(self, model):
-        """Return the only stub process of a model."""
+        """Return the model's only stub process."""
         (stub,) = self.stubs(model)
         return stub
 
@@ -249,7 +254,7 @@ class Serve:
         return [stub for stub in stubs(self.triton.pid) if stub.model == model]
 
     def end(self):
-        """Wait until the process has ended by itself, and return its exit code."""
+        """Wait until the process ends by itself, and return its exit code."""
         code = self.process.wait(TIMEOUT_S)
         self._reader.join(TIMEOUT_S)
         self.process.stdout.close()
@@ -262,17 +267,19 @@ class Serve:
         return self.end()
 
     def left(self):
-        """Return everything that the server has not removed: processes, shared memory, temporary files."""
+        """Return everything that the server has not cleaned up: processes, shared memory, temporary files."""
         return [*filter(is_alive, self.family), *Path("/dev/shm").glob(f"{self.prefix}*")]
 
 
 def output_of(model):
-    """Return the name of the output that clients request."""
+    """Return the name of the model output that clients request."""
     return "logits" if model == "ensemble" else "tensor"
 
 
 class Oracle:
-    """Return the result of the engine in this process: a tensor, or the reason of the error."""
+    """Computes the expected results with the engine in this process. A result is a tensor, or the reason of an
+    error.
+    """
 
     def __init__(self, *, device="cpu"):
         self._engine = pp.Engine(PIPELINE, device=device)
@@ -288,7 +295,9 @@ class Oracle:
             return self._known[encoded]
 
     def tensors(self, model, images):
-        """Return the model's output for images, as a batch, or the first rejection unless ``on_error`` is ``zero``."""
+        """Return the model's output for a batch of images, or the first error unless the model's ``on_error`` is
+        ``zero``.
+        """
         results = [self(image) for image in images]
         refusals = [result for result in results if isinstance(result, pp.ImageError)]
         if refusals and model != "zero":
@@ -298,11 +307,11 @@ class Oracle:
         return self.logits(tensors) if model == "ensemble" else tensors
 
     def logits(self, tensors):
-        """Return the result of the classifier above."""
+        """Return the logits that the classifier above computes for these tensors."""
         return sums(tensors)
 
     def agrees(self, got, expected):
-        """Return whether a response is equal to the expected one, bit for bit."""
+        """Return whether a response matches the expected result bit for bit."""
         return got.shape == expected.shape and got.tobytes() == expected.tobytes()
 
     def close(self):
@@ -314,10 +323,10 @@ def _on_host(tensor):
 
 
 class ClientError(Exception):
-    """A clear error, with the server's status and message.
+    """Clear error that contains the server's status and message.
 
     Attributes:
-        code: The status, such as 400 or INVALID_ARGUMENT.
+        code: Status, such as 400 or INVALID_ARGUMENT.
     """
 
     def __init__(self, code, message):
@@ -326,7 +335,7 @@ class ClientError(Exception):
 
 
 def body_of(images, *, output="tensor"):
-    """Return a request in KServe's binary extension: headers and body."""
+    """Return the headers and body of a request in KServe's binary tensor extension."""
     data = b"".join(len(image).to_bytes(4, "little") + bytes(image) for image in images)
     tensor = {"name": "image", "shape": [len(images), 1], "datatype": "BYTES"}
     tensor["parameters"] = {"binary_data_size": len(data)}
@@ -336,12 +345,12 @@ def body_of(images, *, output="tensor"):
 
 
 def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
-    """Send any request. Return the status, headers and body of the response.
+    """Send an arbitrary request. Return the status, headers and body of the response.
 
     ``kept`` is a connection to use and keep open.
 
     Raises:
-        OSError, HTTPException: The server did not respond.
+        OSError, HTTPException: If the server does not respond.
     """
     connection = kept or http.client.HTTPConnection(address, timeout=timeout_s)
     try:
@@ -354,17 +363,19 @@ def post(address, path, headers, body, *, timeout_s=TIMEOUT_S, kept=None):
 
 
 def address(server, protocol="http"):
-    """Return HOST:PORT of a ``Server``."""
+    """Return HOST:PORT of a ``Server`` for this protocol."""
     return (server.http_url if protocol == "http" else server.grpc_url).removeprefix("http://")
 
 
 def client_of(server, protocol):
-    """Return Triton's own client."""
+    """Return Triton's own client for this protocol."""
     return getattr(tritonclient, protocol).InferenceServerClient(address(server, protocol))
 
 
 def infer(client, model, outputs=None, **arrays):
-    """Return the response to Triton's own client. Inputs are arrays by name; encoded images are a list of bytes."""
+    """Send a request with Triton's own client and return the response. Inputs are arrays by name, but encoded images
+    are a list of bytes.
+    """
     library = getattr(tritonclient, type(client).__module__.split(".")[1])
     tensors = []
     for name, given in arrays.items():
@@ -376,7 +387,7 @@ def infer(client, model, outputs=None, **arrays):
 
 
 def said(body):
-    """Return the error in the body of a response."""
+    """Return the error message in the body of a response."""
     try:
         return str(json.loads(body)["error"])
     except (ValueError, TypeError, KeyError):
@@ -384,9 +395,9 @@ def said(body):
 
 
 def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
-    """Return the output of a model.
+    """Return the output of a model, requested over HTTP.
 
-    Raise ClientError for an error response, OSError or HTTPException without a response.
+    Raise ClientError if the response is an error, and OSError or HTTPException if the server does not respond.
     """
     name = output_of(model)
     headers, body = body_of(images, output=name)
@@ -399,7 +410,9 @@ def ask_http(address, model, images, *, timeout_s=TIMEOUT_S, kept=None):
 
 
 def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
-    """Do the same with a gRPC client. If ``answers`` is given (the responses of its stream), use that stream."""
+    """Return the output of a model, requested with a gRPC client. If ``answers`` (the responses of the client's stream)
+    is given, use this stream.
+    """
     name = output_of(model)
     rows = np.empty((len(images), 1), np.object_)
     rows[:, 0] = images
@@ -422,16 +435,16 @@ def ask_grpc(client, model, images, *, timeout_s=TIMEOUT_S, answers=None):
 
 
 class Clients:
-    """Counts the outcomes of requests to one server. Many threads may use it.
+    """Sends requests to one server and counts their outcomes. Many threads may use the same object.
 
     Attributes:
         counts: Number of requests by outcome: right, error, lost, wrong.
-        codes: Codes of the errors.
+        codes: Number of errors by status code.
         notes: Descriptions of lost or wrong responses.
     """
 
     def __init__(self, serve, oracle, *, is_closing=False):
-        """With ``is_closing``, the server is being stopped, so a closed connection counts as a clear error."""
+        """With ``is_closing``, the server is expected to shut down, so a closed connection counts as a clear error."""
         self.serve = serve
         self.oracle = oracle
         self._is_closing = is_closing
@@ -452,21 +465,21 @@ class Clients:
         return sum(self.counts.values())
 
     def grpc(self):
-        """Return this thread's gRPC client."""
+        """Return the gRPC client of this thread."""
         if not hasattr(self._local, "client"):
             self._local.client = tritonclient.grpc.InferenceServerClient(self.serve.grpc)
             self._opened.append(self._local.client)
         return self._local.client
 
     def _kept(self):
-        """Return this thread's HTTP connection."""
+        """Return the persistent HTTP connection of this thread."""
         if not hasattr(self._local, "kept"):
             self._local.kept = http.client.HTTPConnection(self.serve.address, timeout=TIMEOUT_S)
             self._opened.append(self._local.kept)
         return self._local.kept
 
     def _stream(self):
-        """Return this thread's stream: its own gRPC client, and its responses."""
+        """Return the stream of this thread: its own gRPC client, and the queue of its responses."""
         if not hasattr(self._local, "stream"):
             client, answers = tritonclient.grpc.InferenceServerClient(self.serve.grpc), queue.SimpleQueue()
             client.start_stream(lambda result, error: answers.put((result, error)))
@@ -475,7 +488,7 @@ class Clients:
         return self._local.stream
 
     def ask(self, images, *, model="preprocess", protocol="http", timeout_s=TIMEOUT_S):
-        """Send one request with one of ``PROTOCOLS``, and return its outcome."""
+        """Send one request over one of ``PROTOCOLS``, and return its outcome."""
         expected = self.oracle.tensors(model, images)
         try:
             if protocol == "http":
@@ -493,7 +506,7 @@ class Clients:
             return self.error(error.code, str(error))
         except (OSError, http.client.HTTPException) as error:
             if protocol == "http, kept alive":
-                self._kept().close()  # the connection is opened again
+                self._kept().close()  # the next request opens the connection again
             if self._is_closing and not isinstance(error, TimeoutError):
                 return self.error("closed", repr(error))
             return self.note("lost", f"{protocol} {model}: {error!r}")
@@ -504,7 +517,7 @@ class Clients:
         return self.note("right")
 
     def error(self, code, message):
-        """Count an error if it is a clear one."""
+        """Count an error, as ``error`` if its message is clear and as ``wrong`` if it is not."""
         if unclear := what_is_unclear(message):
             return self.note("wrong", f"{code}: {unclear}: {message[:300]}")
         with self._lock:
@@ -519,7 +532,9 @@ class Clients:
         return outcome
 
     def recover(self, *, within_s=TIMEOUT_S, models=MODELS):
-        """Send requests until every model responds correctly; return the seconds. Errors until then are counted."""
+        """Send requests until every model responds correctly, and return the elapsed seconds. Errors until then are
+        also counted.
+        """
         start = time.monotonic()
         for model in models:
             while self.ask([PHOTO], model=model) != "right":
@@ -529,7 +544,7 @@ class Clients:
 
     @contextmanager
     def load(self, count=4, *, images=None, models=MODELS, protocols=("http", "grpc")):
-        """Run clients that send valid and invalid images all the time, each with one request at a time."""
+        """Run ``count`` clients during the block. Each client sends valid and invalid images, one request at a time."""
         images = images or MIXED
         ended = threading.Event()
 
@@ -552,12 +567,12 @@ class Clients:
 
 
 def is_refusal_of(error, expected):
-    """Return whether a response is INVALID_ARG with the engine's reason."""
+    """Return whether a response is an INVALID_ARG error with the engine's reason."""
     return error.code in ("400", "INVALID_ARGUMENT") and f"[{expected.reason}]" in str(error)
 
 
 def what_is_unclear(message):
-    """Return what makes an error message unclear, or an empty string if it is clear."""
+    """Return a description of the problem if an error message is unclear, or an empty string if it is clear."""
     if not message.strip():
         return "no words"
     if "Traceback" in message or 'File "' in message:

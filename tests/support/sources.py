@@ -1,4 +1,4 @@
-"""Transforms of other libraries, as the tables of `tests/importers` write them."""
+"""Transforms of other libraries, in the notation of the tables in `tests/importers`."""
 
 import pytest
 
@@ -18,22 +18,24 @@ WARPED = {"interpolation": 1, "border_mode": 0, "fill": 7.0, "fill_mask": 0.0, "
 
 
 def transform(name, **fields):
-    """Return a transform as Albumentations writes it."""
+    """Return the configuration of a transform as Albumentations saves it."""
     return {"__class_fullname__": name, "p": 1.0, **fields}
 
 
 def compose(*transforms, version="2.0.8", **fields):
-    """Return the result of ``A.to_dict``."""
+    """Return a configuration as returned by ``A.to_dict``."""
     return {"__version__": version, "transform": transform("Compose", transforms=list(transforms), **fields)}
 
 
 def imported(*transforms, side="source", **fields):
-    """Return the ops between ``decode`` and ``tensor``."""
+    """Return the imported ops between ``decode`` and ``tensor``."""
     return list(from_albumentations(**{side: compose(*transforms, **fields)}).ops[1:-1])
 
 
 def drawn(*transforms):
-    """Return the training ops before the padding and the crop. The same transforms are rejected for serving."""
+    """Return the imported training ops that precede the padding and the crop. Assert that the same transforms are
+    rejected for serving.
+    """
     chain = compose(*transforms, transform("PadIfNeeded", **PAD), transform("CenterCrop", **CROP))
     with pytest.raises(PUBLIC["PipelineError"], match="is random, which is not supported for serving"):
         from_albumentations(chain)
@@ -43,7 +45,7 @@ def drawn(*transforms):
 
 
 def numbers_of_a_request(*steps, **options):
-    """Return the ops between ``decode`` and ``tensor`` of a graph with three inputs: the photo, X and Y."""
+    """Return the imported ops between ``decode`` and ``tensor`` of a graph with three inputs: the photo, X and Y."""
     pipeline = asked(*steps, **options)
     assert pipeline.ops[0] == PUBLIC["decode"]()
     assert set(pipeline.inputs) <= {"X", "Y"}

@@ -1,6 +1,6 @@
-"""Results of PyTorch 2.13 on a CPU with AVX-512: the SHA-256 of uint8 (3, height, width), by resize.
+"""Stored results of PyTorch 2.13 on a CPU with AVX-512: the SHA-256 of uint8 (3, height, width), for each resize.
 
-The inputs are noise. ``parity/test_torch_profile.py`` computes the results again if PyTorch is installed.
+The inputs are noise. If PyTorch is installed, ``parity/test_torch_profile.py`` computes the results again.
 """
 
 # (filter, height and width of the noise, height and width of the result)

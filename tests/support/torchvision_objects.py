@@ -1,10 +1,12 @@
-"""Imitations of torchvision's objects with the attributes that the importer reads, without torchvision."""
+"""Imitations of torchvision's transform objects. They have the attributes that the importer reads, and do not need
+torchvision.
+"""
 
 from pixprep.importers.torchvision import from_torchvision
 
 
 def transform(name, *, module="torchvision.transforms.v2._x", **fields):
-    """Return a transform with these attributes."""
+    """Return an imitation of a transform with these attributes."""
     made = type(name, (), {"__module__": module})()
     vars(made).update(fields)
     return made

@@ -2,8 +2,8 @@
 
 A file is a block of Python or JSON after a line that ends with "`NAME`:". A command is a line of a block that begins
 with ``$ ``, or with ``(pytorch) $ `` if it runs in the environment that has PyTorch. The lines after a command are its
-output, in which the line ``...`` matches any lines. A block of JSON after a line that begins with "`NAME` contains" has
-the content of that file. A block after ``<!-- not run: REASON -->`` does not run.
+expected output, in which the line ``...`` matches any number of lines. A block of JSON after a line that begins with
+"`NAME` contains" is the expected content of that file. A block after ``<!-- not run: REASON -->`` is not run.
 """
 
 import json
@@ -25,7 +25,7 @@ VOLATILE = ((r"\b[\d.]+ (ms|s|images/s)\b", r"# \1"), (r"(127\.0\.0\.1|localhost
 
 
 def commands(block):
-    """Yield (environment, command, expected lines) for a block with prompts."""
+    """Yield (environment, command, expected lines) for each command in a block with prompts."""
     current = None
     for line in block.replace("\\\n", " ").splitlines():
         if found := PROMPT.match(line):
@@ -45,7 +45,7 @@ def words_of(text):
 
 
 def is_same_word(shown, printed, tolerance):
-    """Return whether two words are equal, except for numbers that differ by at most the tolerance."""
+    """Return whether two words are equal. Numbers in them may differ by at most the tolerance."""
     if FLOAT.sub("#", shown) != FLOAT.sub("#", printed):
         return False
     numbers = zip(FLOAT.findall(shown), FLOAT.findall(printed), strict=True)
@@ -53,7 +53,7 @@ def is_same_word(shown, printed, tolerance):
 
 
 def is_same(shown, printed, tolerance=0.02):
-    """Return whether a command printed what a page shows. Lines may be wrapped anywhere."""
+    """Return whether the output of a command matches the text on the page. Lines may be wrapped at any position."""
     first, *others = (words_of(part) for part in re.split(r"^\.\.\.$", shown, flags=re.MULTILINE))
     words = words_of(printed)
 
@@ -76,13 +76,13 @@ def is_same(shown, printed, tolerance=0.02):
 
 
 class Walkthrough:
-    """One run of a page, in a folder with the files that the page expects in a checkout.
+    """One run of a page, in a folder with the files of a checkout that the page uses.
 
     Args:
         page: Name of the page in ``docs/``.
-        folder: Folder that replaces the checkout.
+        folder: Folder that takes the place of the checkout.
         paths: Folder of the programs of each environment. None means the environment of this process.
-        tolerance: Maximum difference between a number on the page and a printed one.
+        tolerance: Maximum difference between a number on the page and the corresponding number in the output.
     """
 
     def __init__(self, page, folder, paths, tolerance=0.02):
@@ -91,7 +91,9 @@ class Walkthrough:
         self.tolerance, self.wrong = tolerance, []
 
     def run(self):
-        """Follow the page to its end, or to a command for an environment that does not exist. Count the commands."""
+        """Follow the page to its end, or to a command whose environment does not exist. Return the number of commands
+        that were run.
+        """
         try:
             return self.follow()
         finally:
@@ -118,7 +120,7 @@ class Walkthrough:
         return count
 
     def local(self, text):
-        """Replace the default addresses of a server with those of the running one."""
+        """Replace a server's default addresses in a text with those of the running server."""
         for default, address in self.addresses.items():
             text = text.replace(default, address)
         return text
@@ -136,7 +138,7 @@ class Walkthrough:
             )  # fmt: skip
             printed = done.stdout + done.stderr
             if done.returncode:
-                assert shown, f"{command}\n{printed}"  # only failures that the page shows are expected
+                assert shown, f"{command}\n{printed}"  # a command may fail only if the page shows its output
         if shown and not is_same("\n".join(shown), printed, self.tolerance):
             self.wrong.append(f"$ {command}\n{printed}")
 
@@ -145,7 +147,7 @@ class Walkthrough:
         return {**os.environ, "PATH": path, "PYTHONWARNINGS": "ignore", "COLUMNS": "200"}
 
     def addressed(self, command):
-        """Return a command that uses the server of this run."""
+        """Return the command with the addresses of this run's server."""
         command = self.local(command)
         if self.server:
             command = re.sub(
@@ -154,7 +156,7 @@ class Walkthrough:
         return command
 
     def serve(self, command):
-        """Start a server on free ports, and return the line with its addresses."""
+        """Start a server on free ports, and return the output line that contains its addresses."""
         self.stop()
         ports = " ".join(f"--{name}-port 0" for name in ("http", "grpc", "metrics"))
         self.server = subprocess.Popen(
@@ -165,7 +167,7 @@ class Walkthrough:
         found = re.search(r"http://(\S+) +grpc (\S+)", ready)
         assert found, ready
         self.addresses = {"localhost:8000": found[1], "localhost:8001": found[2]}
-        for path in self.folder.glob("*.py"):  # programs that the page saved before it started the server
+        for path in self.folder.glob("*.py"):  # programs that were saved before the server was started
             path.write_text(self.local(path.read_text()))
         return ready
 
@@ -196,7 +198,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 def environment(folder, name, *libraries):
-    """Return a folder with the programs ``python`` and ``pixprep`` of ROOT/NAME, or None if a library is missing."""
+    """Return a folder with the programs ``python`` and ``pixprep`` of the environment ROOT/NAME. Return None if a
+    library is missing.
+    """
     python = ROOT / name / "bin" / "python"
     for library in libraries:
         found = f"import importlib.util as util, {libraries[0]}; assert util.find_spec({library!r})"
