@@ -1,9 +1,9 @@
 """Runs `pixprep serve` as a process, with clients that compare every response with the engine's own result.
 
 Every request has exactly one outcome. ``right`` means that the tensor matches bit for bit, or that an invalid image was
-rejected with the expected error. ``error`` is a different, clear error, and ``lost`` means that the server did not respond.
-``wrong`` is a different tensor, a success instead of a rejection, or an error message that should not be shown to
-clients.
+rejected with the expected error. ``error`` is a different, clear error, and ``lost`` means that the server did not
+respond. ``wrong`` is a different tensor, a success instead of a rejection, or an error message that should not be shown
+to clients.
 """
 
 import http.client
