@@ -63,7 +63,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         quad: 4 corners (x, y) of a convex quadrilateral in clockwise order, starting at the upper left. For a mirror
             image, add ``flip``.
         points: At least 2 points (x, y).
-        template: Positions (x, y) in the result to which ``points`` are aligned.
+        template: Target positions (x, y) of the ``points`` in the result.
         height: Height of the result in pixels. With ``quad``, ``height`` and ``width`` may be omitted: each side then
             equals the longer of two opposite sides of the quadrilateral, rounded down.
         width: Width of the result in pixels.

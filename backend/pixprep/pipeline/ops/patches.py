@@ -78,7 +78,8 @@ class Patches(PatchOp, frozen=True, tag="patches"):
             tensor, as the patch merger of Qwen2-VL requires. Windows, and patches within a window, are in row-major
             order.
         temporal_patch_size: Number of frames per patch. The image is repeated for each frame.
-        max_patches: Number of patches to which every tensor is padded with zeros. Default: no padding.
+        max_patches: Fixed number of patches per tensor. If an image has fewer patches, its tensor is padded with zeros.
+            Default: no padding.
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
             row, column) or ``hwc`` (frame, row, column, channel).
         flat: Whether the values of a patch form a single axis of the tensor. If false, the shape is ``[patches, 3 *
@@ -160,7 +161,7 @@ class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
 
     Args:
         patch_size, merge_size: as in ``patches``.
-        max_patches: Number of patches to which every tensor is padded, as in ``patches``. This field is required.
+        max_patches: Fixed number of patches per tensor, as in ``patches``. This field is required.
         dtype: Dtype of the output.
 
     Example:

@@ -18,7 +18,7 @@ class PatchPositions(PatchOp, frozen=True, tag="patch_positions"):
 
     Args:
         patch_size, merge_size: as in ``patches``.
-        max_patches: Number of patches to which every tensor is padded, as in ``patches``. This field is required.
+        max_patches: Fixed number of patches per tensor, as in ``patches``. This field is required.
         order: Order of the numbers: ``xy`` is ``[column, row]``, and ``yx`` is ``[row, column]``.
         dtype: Dtype of the output.
 
