@@ -26,11 +26,11 @@ Numbers = npt.ArrayLike
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 _HORIZON = 1e-6
-"""Fraction of its largest depth (w) at which a box is cut off before the horizon, where w is 0."""
+"""Depth (w), as a fraction of the largest depth in a box, at which the box is cut off. At the horizon, w is 0."""
 
 
 def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
-    """Convert boxes (..., 4) between formats.
+    """Convert boxes, (..., 4), from one format to another.
 
     Args:
         boxes: Boxes in the format ``source``.
@@ -44,9 +44,9 @@ def convert(boxes: Numbers, source: BoxFormat, target: BoxFormat) -> F32:
 
 
 class Shares:
-    """Normalized xyxy boxes (coordinates from 0 to 1) whose image size is not known yet.
+    """Normalized xyxy boxes, with coordinates from 0 to 1, for an image whose size is not yet known.
 
-    NumPy converts the object to an array of the normalized boxes, float64 (n, 4).
+    NumPy converts such an object to an array of the normalized boxes, float64 (n, 4).
     """
 
     def __init__(self, corners: F64) -> None:
@@ -60,7 +60,7 @@ class Shares:
         return np.array(self._corners, dtype)
 
     def pixels(self, height: int, width: int) -> F32:
-        """Convert the boxes to pixels of an image of this size."""
+        """Return the boxes in pixels of an image of this size."""
         return (self._corners * (width, height, width, height)).astype(np.float32)
 
 

@@ -1,7 +1,8 @@
-"""Inputs and outputs of operators in a DALI graph: encoded images, decoded images, and numbers.
+"""Defines the inputs and outputs of operators in a DALI graph: encoded images, decoded images, and numbers.
 
-Numbers that depend on the size of an image are computed for each of ``SIZES``, with the same types and operations as in
-DALI. They are not handled symbolically: ``rules`` searches for an op that results in the same numbers for all sizes.
+Numbers that depend on the size of an image are not handled symbolically. Instead, they are computed for each size in
+``SIZES``, with the same types and operations as in DALI. ``rules`` then searches for an op that results in the same
+numbers for all sizes.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
 
 
 def _sizes() -> npt.NDArray[np.int64]:
-    """Return the (height, width) of images to test as an array with shape (n, 2).
+    """Return the (height, width) of images to test, as an array with shape (n, 2).
 
-    These are combinations of common lengths, followed by random, narrow, small and large sizes.
+    The array contains combinations of common lengths, followed by random, narrow, small and large sizes.
     """
     common = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
     pairs = [(height, width) for height in (*common, 1920, 2560, 3024, 4032) for width in (*common, 1920, 2560, 4032)]
@@ -48,30 +49,27 @@ def _sizes() -> npt.NDArray[np.int64]:
 
 
 SIZES = _sizes()
-"""Image sizes for which numbers are computed: sides from 1 to ``MAX_SIDE`` pixels, aspect ratios up to 60."""
+"""Image sizes for which numbers are computed. Their sides have 1 to ``MAX_SIDE`` pixels, and aspect ratios up to 60."""
 _CURRENT_SIZES: ContextVar[npt.NDArray[np.int64]] = ContextVar("_CURRENT_SIZES", default=SIZES)
 Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
-"""Maximum height and width of a tensor if the graph does not limit them.
-
-DALI does not need a limit, but pixprep does.
-"""
+"""Maximum height and width of a tensor if the graph does not limit them. Unlike DALI, pixprep requires a limit."""
 UNKNOWN = -(1 << 40)
-"""Placeholder for a number that is not known, such as the size after an op that rejects the image."""
+"""Placeholder for an unknown number, such as the size after an op that rejects the image."""
 Source = tuple[str, bool]
 """Name of an encoded image, and whether the EXIF orientation is applied before its size is determined."""
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """Input of a request: an encoded image, numbers, or pixels.
+    """Input of a request, which contains an encoded image, numbers, or pixels.
 
     Attributes:
         name: Name of the input, as clients use it.
         layout: Layout in the graph, such as ``HWC``, or an empty string if the graph does not specify it.
         dtype: Data type in the graph, or None if the graph does not specify it.
-        index: Index of the selected number. None selects all numbers.
-        cast: Data type after a cast. None if the input is not cast.
+        index: Index of the selected number. None means that all numbers are selected.
+        cast: Data type after a cast. None means that the input is not cast.
     """
 
     name: str
@@ -97,13 +95,13 @@ class Encoded:
 
 @dataclass(frozen=True, eq=False)
 class Canvas:
-    """Crop of an image, or a canvas that contains the image, as arrays with one entry for each of ``SIZES``.
+    """Crop of an image, or canvas that contains the image, as arrays with one entry for each size in ``SIZES``.
 
     Attributes:
         top: Row of the image at which the canvas begins.
         left: Column of the image at which the canvas begins.
-        height: Number of rows.
-        width: Number of columns.
+        height: Height of the canvas in pixels.
+        width: Width of the canvas in pixels.
         fill: Pixel value outside the image. None means that the canvas must not exceed the image.
     """
 
@@ -166,7 +164,7 @@ class Image:
     def check_not_padded(self) -> None:
         """Raise PipelineError if the image has a canvas of variable size or padding after the normalization.
 
-        Neither can be followed by further operators.
+        Further operators are not supported in either case.
         """
         if self.canvas is not None:
             raise PipelineError(
@@ -251,11 +249,11 @@ class Numbers:
     """Tensor of numbers in a graph, such as a constant or the shape of an image.
 
     Attributes:
-        values: Array whose first axis is the image size: its length is the number of ``SIZES``, or 1 for a constant.
-            If images of a size are rejected, the numbers are ``UNKNOWN``.
+        values: Array whose first axis is the image size. The length of this axis is the number of sizes in ``SIZES``,
+            or 1 for a constant. If images of a size are rejected, the numbers for this size are ``UNKNOWN``.
         sources: Encoded images whose sizes determine the numbers.
-        recompute: Function that computes the numbers again, for the sizes that ``using_sizes`` sets. It is set only for
-            arguments of operators.
+        recompute: Function that computes the numbers again for the sizes that ``using_sizes`` sets. None, except for
+            numbers that are arguments of operators.
     """
 
     values: npt.NDArray[Any]

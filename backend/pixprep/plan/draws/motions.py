@@ -128,8 +128,8 @@ def mapped(height: int, width: int, motion: Motion, look: Look) -> Warp:
 def coefficients(height: int, width: int, corners: Corners) -> Matrix | None:
     """Return the coefficients of the perspective that moves the four corner pixels of an image to ``corners``.
 
-    This is torchvision's ``_get_perspective_coeffs``. The solution is computed with exact integers, as the inverse of
-    the map from the unit square to the corners (Heckbert, 1989), scaled to the size of the image.
+    The coefficients are those of torchvision's ``_get_perspective_coeffs``. They are computed with exact integers, as
+    the inverse of the map from the unit square to the corners (Heckbert, 1989), scaled to the size of the image.
 
     Returns:
         Coefficients (a, b, c, d, e, f, g, h) of a perspective from the result to the image, or None if three of the

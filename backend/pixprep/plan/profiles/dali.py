@@ -1,17 +1,18 @@
 """DALI's resize and warps of uint8 images on the CPU.
 
 In ``fn.resize``, the filter is a table that is read with linear interpolation, and the border pixel is repeated. Both
-passes are computed in float32, and the cheaper one comes first (resampling_filters.cu, resampling_setup.cc,
-resampling_impl_cpu.h). ``geometry_steps.Resize`` computes the size of the result and, with ``subpixel_scale``, the
-region of the image that is resized (resize_attr.cc). DALI rounds vectors of 16 values with ties to even, and the
-remaining values of a row with ties away from 0. ``find_ties`` in ``engine/kernels/library_filters.c`` determines which
-values these are.
+passes are computed in float32, and the pass with the lower cost comes first (resampling_filters.cu,
+resampling_setup.cc, resampling_impl_cpu.h). ``geometry_steps.Resize`` computes the size of the result and, with
+``subpixel_scale``, the region of the image that is resized (resize_attr.cc). DALI rounds vectors of 16 values with ties
+to even, and the remaining values of a row with ties away from 0. ``find_ties`` in
+``engine/kernels/library_filters.c`` determines which values are the remaining values.
 
 The results are those of DALI 2.4 on x86-64 with glibc 2.28 or later, whose ``sinf`` computes the table of ``lanczos``.
-Two measurements found no difference. One resized 1,900 images (noise, edges, checkerboards and photos) between random
-sizes and by factors of 2 (103 million values). The other resized 10,000 images with all size rules (249 million
-values). ``tests/parity/test_dali.py`` compares regions (``roi``), including flipped ones and ones that extend beyond
-the image. On a GPU, DALI uses fused multiply-adds, so its results may differ; they were not measured.
+Two measurements did not find any difference. The first measurement resized 1,900 images (noise, edges, checkerboards
+and photos) between random sizes and by factors of 2 (103 million values). The second measurement resized 10,000 images
+with all size rules (249 million values). ``tests/parity/test_dali.py`` compares regions (``roi``), including flipped
+regions and regions that extend beyond the image. On a GPU, DALI uses fused multiply-adds, so that its results may
+differ; these differences were not measured.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ _RULES: dict[Filter, Rule] = {"bilinear": "dali_bilinear", "bicubic": "dali_bicu
 
 @dataclass(frozen=True)
 class _Window:
-    """Parameters of one axis as DALI computes them. All numbers are rounded to float32.
+    """Parameters of one axis, computed as in DALI. All numbers are rounded to float32.
 
     Attributes:
-        begin, end: Range of the input that is resized, in pixels. It may extend beyond the border.
-        ratio: Input pixels per output pixel. It is negative if the axis is flipped.
+        begin, end: Range of the input that is resized, in pixels. The range may extend beyond the border.
+        ratio: Number of input pixels per output pixel. The ratio is negative if the axis is flipped.
         density: Number of entries in the filter table per input pixel.
         anchor: Half of the filter's width in input pixels.
         count: Number of taps.
@@ -79,9 +80,9 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
 
 
 def corner(method: Method, rows: Axis, columns: Axis) -> Size:
-    """Return the row and column that positions are relative to when DALI rounds them (resampling_setup.cc).
+    """Return the origin (row, column) that positions are relative to when DALI rounds them (resampling_setup.cc).
 
-    On the axis of the first pass it is 0, and on the other axis it is the first position that the filter reads.
+    On the axis of the first pass, the origin is 0. On the other axis, it is the first position that the filter reads.
     """
     if is_vertical_first(method, rows, columns):
         return 0, _read(_window(method, columns), columns.length)[0]
@@ -118,10 +119,10 @@ def _read(window: _Window, length: int) -> tuple[int, int]:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions of ``nearest``.
+    """Return the windows of ``nearest``, which have a single tap.
 
-    DALI computes the rows by adding the ratio repeatedly, and the columns by a multiplication. Ties may therefore be
-    broken differently on the two axes.
+    DALI computes the positions of rows by adding the ratio repeatedly, and the positions of columns by a
+    multiplication. Therefore, ties may be broken differently on the two axes.
     """
     del passes
     window, half = _window(method, axis), np.float32(0.5)
@@ -138,8 +139,8 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
     """Return the matrix of DALI's ``rotate``, computed in float32, and the size of the result.
 
-    With ``expand``, 0.01 is subtracted from each side of the result before it is rounded up. If necessary, 1 is then
-    added, so that the side has the same parity as the side of the image that is closest to it in direction.
+    With ``expand``, 0.01 is subtracted from each side of the result before the side is rounded up. If necessary, 1 is
+    then added to the side, so that it has the same parity as the side of the image with the most similar direction.
     """
     del center  # DALI rotates about the center only
     one = np.float32
@@ -176,7 +177,7 @@ def glibc_sine(angle: float, *, quarters: int = 0) -> np.float32:
 
 
 def inverse(matrix: Matrix) -> Matrix | None:
-    """Return the inverse of an affine map, computed in float32, or None if the map is not invertible."""
+    """Compute the inverse of an affine map in float32. Return None if the map is not invertible."""
     a, b, c, d, e, f = np.array(matrix, np.float32)
     with np.errstate(all="ignore"):
         a, b, d, e = np.array([e, -b, -d, a]) / (a * e - b * d)
@@ -223,7 +224,7 @@ def original(dali: Any, pixels: Any, op: Any, size: Size) -> Any:
 
 
 def run(dali: Any, pixels: Any, graph: Callable[[Any], Any]) -> Any:
-    """Run a DALI graph on one image, on the CPU."""
+    """Run a DALI graph with a single image on the CPU."""
     pipeline = dali.Pipeline(batch_size=1, num_threads=1, device_id=None)
     with pipeline:
         pixels = np.ascontiguousarray(pixels)

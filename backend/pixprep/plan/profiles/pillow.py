@@ -3,8 +3,8 @@
 The resize is separable, and the result of the first pass is rounded to uint8. A pass computes
 ``clip8((2**21 + sum(value * coefficient)) >> 22)`` over a window of pixel values (src/libImaging/Resample.c). Before
 Pillow 13, the horizontal pass comes first (``pillow12``). Since Pillow 13 (``pillow``), the vertical pass comes first
-if the height shrinks and ``height - out_height > 2 * (width - out_width)``. If an axis keeps its length, its pass is
-skipped.
+if the height shrinks and ``height - out_height > 2 * (width - out_width)``. If the length of an axis does not change,
+the pass of this axis is skipped.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def formula(method: Method, passes: Passes) -> Formula | None:
 
 
 def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
-    """Return the positions that Pillow's NEAREST selects.
+    """Return windows with the single positions that Pillow's NEAREST selects.
 
-    Like Pillow, this adds the ratio repeatedly in float64. A multiplication would break 5 % of the ties differently.
+    As in Pillow, the positions are computed by adding the ratio repeatedly in float64. A multiplication would break 5 %
+    of the ties differently.
     """
     del method, passes
     ratios = np.full(axis.end, axis.length / axis.out_length)
@@ -58,9 +59,9 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
 
 
 def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pixels:
-    """Resize an image with Pillow itself, in the order of passes of the version ``order``.
+    """Resize an image with Pillow itself. The order of the passes is that of Pillow's major version ``order``.
 
-    If the installed version of Pillow has a different order, each pass is a separate call.
+    If the installed version of Pillow uses a different order, each pass is performed by a separate call.
     """
     installed = 13 if int(pil.__version__.partition(".")[0]) >= 13 else 12
     is_formula = not op.antialias and op.filter != "nearest"

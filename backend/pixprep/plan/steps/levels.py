@@ -202,7 +202,7 @@ class Take(Step, frozen=True):
         fill: Pixel value of the padding per decoded channel, for the mode ``constant``.
         mode: Padding mode, as in ``numpy.pad``: ``constant`` fills with ``fill``, ``edge`` repeats the edge pixel,
             ``reflect`` reflects the image without repeating the edge pixel (position -1 is 1), and ``symmetric``
-            reflects it with the edge pixel (position -1 is 0). Both reflect repeatedly if necessary.
+            reflects the image with the edge pixel (position -1 is 0). If necessary, the image is reflected repeatedly.
     """
 
     top: int
@@ -219,7 +219,7 @@ class Take(Step, frozen=True):
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
     def forward(self, height: int, width: int) -> F64:
-        """Return the coordinate transform (see ``motions``). It does not depend on the size of the image."""
+        """Return the coordinate transform (see ``motions``), which does not depend on the size of the image."""
         del height, width
         a, c = (-1.0, self.width + self.left) if self.flips[1] else (1.0, -self.left)
         e, f = (-1.0, self.height + self.top) if self.flips[0] else (1.0, -self.top)
@@ -235,7 +235,7 @@ class Resample(Step, frozen=True):
         begin: Position in the image at which the first pixel of the result begins, as (y, x).
         method: Filter, with or without antialiasing.
         like: Library whose arithmetic the resize reproduces.
-        order: Channel order in which that library receives the image.
+        order: Channel order in which the library receives the image.
     """
 
     height: int
@@ -259,10 +259,10 @@ class Erase(Step, frozen=True):
 
     Attributes:
         top, left, height, width: Rectangle in pixels.
-        values: Fill values: one pixel value per decoded channel in an image, or one value per channel in a tensor. It
-            is empty if the rectangle is filled with noise.
-        noise: Seed from which ``engine.kernels.kernel`` generates the noise: two random 32-bit integers and the index
-            of the rectangle in its tensor. None means that the rectangle is filled with ``values``.
+        values: Fill values: one pixel value per decoded channel for an image, or one value per channel for a tensor. If
+            the rectangle is filled with noise, ``values`` is empty.
+        noise: Seed from which ``engine.kernels.kernel`` generates the noise. It consists of two random 32-bit integers
+            and the index of the rectangle in the tensor. None means that the rectangle is filled with ``values``.
     """
 
     top: int
@@ -300,8 +300,9 @@ LevelStep = Step
 def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
     """Merge consecutive curves, and remove steps that do not change the image.
 
-    A warp that is followed by a crop computes only the cropped pixels, because each pixel of a warp is computed on its
-    own. Other steps are not merged: every step rounds its result, so a merged step would return different values.
+    A warp that is followed by a crop computes only the pixels inside the crop, because the pixels of a warp are
+    independent of each other. Other steps are not merged, because every step rounds its result, and a merged step would
+    return different values.
     """
     made: list[LevelStep] = []
     for step in steps:
@@ -339,10 +340,11 @@ def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int
 
 
 def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tuple[F64, tuple[int, int]]]:
-    """Yield the coordinate transform of each step that moves pixels, and the size (height, width) of its result.
+    """Yield the coordinate transform and the size (height, width) of the result for each step that moves pixels.
 
-    A transform is a homography, a 3 x 3 matrix in homogeneous coordinates. It maps a point (x, y) of the step's input
-    to a point of its result. Coordinates are continuous, and (0, 0) is the upper left corner of the image.
+    A transform is a homography, which is a 3 x 3 matrix in homogeneous coordinates. It maps a point (x, y) of the
+    step's input to a point of the step's result. Coordinates are continuous, and (0, 0) is the upper left corner of the
+    image.
     """
     for step in steps:
         motion = step.forward(height, width) if isinstance(step, Warp | Take | Resample | Extern) else None
@@ -352,7 +354,7 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
 
 
 def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
-    """Return the steps that move pixels, adapted to a segmentation map: with nearest-neighbor sampling and ``fill``.
+    """Return the steps that move pixels, changed for a segmentation map: with nearest-neighbor sampling and ``fill``.
 
     Args:
         steps: Steps on the pixel values of the image.
