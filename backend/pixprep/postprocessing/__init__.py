@@ -1,1 +1,1 @@
-"""Postprocessing: converts the outputs of a detector to detections in the photo."""
+"""Converts the outputs of a detector to detections in the photo (postprocessing)."""

@@ -1,8 +1,8 @@
-"""Maps boxes, points, masks and rotated boxes between a tensor and its photo, with the ``transform`` output.
+"""Maps boxes, points, masks and rotated boxes between a tensor and its photo, using the output ``transform``.
 
 Input arrays may have any numeric dtype and are not modified. Boxes and points are computed in float64 and returned as
-new float32 arrays. Leading dimensions are kept: boxes (n, 4) of one image, or (batch, n, 4) with a transform (batch,
-4). ``pixprep.plan.boxes`` defines the coordinates and the formats of boxes.
+new float32 arrays. Leading dimensions are kept: the shape of boxes is (n, 4) for one image, or (batch, n, 4) together
+with a transform of shape (batch, 4). ``pixprep.plan.boxes`` defines the coordinates and the formats of boxes.
 
 >>> import numpy as np
 >>> found = np.array([[160.0, 240.0, 320.0, 400.0]])  # in a letterboxed tensor of 640 x 640
@@ -31,11 +31,13 @@ from pixprep.spec import BoxFormat
 
 Array = npt.NDArray[Any]
 _DEGENERATE = 1e-6
-"""Fraction of the summed products in a determinant below which a float32 matrix counts as singular."""
+"""A float32 matrix counts as singular if its determinant is less than this fraction of the sum of the absolute products
+in the determinant."""
 _BLOCK = 1 << 20
 """Number of pixels of the photo that are computed at once."""
 _EDGE = 1e-4
-"""Tolerance in pixels, because a transform is float32, and a center on the edge of two pixels belongs to the second."""
+"""Tolerance in pixels for the rounding of a float32 transform. A center on the edge between two pixels belongs to the
+second pixel."""
 _STRETCH = 0.01
 """Fraction by which the two scales of a letterbox may differ, because its sides are rounded to integers."""
 
@@ -47,16 +49,16 @@ def boxes_to_original(
 
     Args:
         boxes: Array (..., n, 4) of boxes in ``format``.
-        transform: The ``transform`` output: ``[scale_y, scale_x, offset_y, offset_x]`` of shape (4,) or (..., 4). With
-            ``"matrix": true`` it is a matrix of shape (3, 3) or (..., 3, 3); each returned box then encloses the mapped
-            quadrilateral. If a box crosses the horizon of a perspective, the returned box encloses the part on the
-            same side as the center of the tensor.
-        original_size: The ``original_size`` output, ``[height, width]`` of shape (2,) or (..., 2), to which the boxes
-            are clipped. None: boxes are not clipped and may extend beyond the photo.
+        transform: Output ``transform`` of the pipeline: ``[scale_y, scale_x, offset_y, offset_x]`` of shape (4,) or
+            (..., 4). With ``"matrix": true``, it is a matrix of shape (3, 3) or (..., 3, 3), and each returned box
+            encloses the mapped quadrilateral. If a box crosses the horizon of a perspective, the returned box encloses
+            the part on the same side as the center of the tensor.
+        original_size: Output ``original_size`` of the pipeline, ``[height, width]`` of shape (2,) or (..., 2). The
+            boxes are clipped to this size. None: boxes are not clipped and may extend beyond the photo.
         format: Format of the boxes and of the result.
 
     Returns:
-        Array float32 (..., n, 4). The corners are in order, also for an image that was flipped.
+        Array float32 (..., n, 4). The corners are in the order of the format even if the image was flipped.
 
     Raises:
         PixprepError: A shape or a format is wrong, or a scale is 0.
@@ -104,7 +106,7 @@ def points_to_original(points: Numbers, transform: Numbers) -> F32:
 
 
 def points_to_tensor(points: Numbers, transform: Numbers) -> F32:
-    """Map points (x, y) from pixels of the decoded photo to tensor pixels, the inverse of ``points_to_original``."""
+    """Map points (x, y) from pixels of the decoded photo to tensor pixels. This inverts ``points_to_original``."""
     return carried(checked("points", points, 2), matrix_of(transform)).astype(np.float32)
 
 
@@ -137,26 +139,27 @@ def matrix_of(transform: Numbers) -> F64:
 def mask_to_original(
     mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1, box: Numbers | None = None
 ) -> Array:
-    """Map a mask or a map from tensor pixels to pixels of the decoded photo.
+    """Map a mask, or a map such as a heat map, from tensor pixels to pixels of the decoded photo.
 
-    The center of each pixel of the photo is mapped to the tensor, and the mask is sampled there. Floating-point values
-    are interpolated bilinearly between four pixels, like PyTorch's ``interpolate`` with ``align_corners=False``; pixels
-    of the padding, such as that of a letterbox, are not used. Boolean and integer values, such as classes, are taken
-    from the nearest pixel, like ``nearest-exact``.
+    The center of each pixel of the photo is mapped to the tensor, and the mask is sampled at this position.
+    Floating-point values are interpolated bilinearly between four pixels, like PyTorch's ``interpolate`` with
+    ``align_corners=False``. Pixels of the padding, such as the padding of a letterbox, are not used. Boolean and
+    integer values, such as classes, are taken from the nearest pixel, like ``nearest-exact``.
 
-    For a perspective, pixels beyond its horizon are mapped also, as in OpenCV's ``warpPerspective``.
+    For a perspective, pixels beyond the horizon are also mapped, as in OpenCV's ``warpPerspective``.
 
     Args:
         mask: Array (height, width) or (n, height, width).
-        transform: The ``transform`` output of one image, of shape (4,) or (3, 3).
-        original_size: The ``original_size`` output, ``[height, width]`` of shape (2,).
-        stride: Number of tensor pixels per mask pixel and axis, such as 4 for a YOLO mask of side 160 and a tensor of
-            side 640.
-        box: Box (4,), xyxy in the photo. Only pixels whose upper left corner is inside the box are computed; all
-            others are 0, as in Ultralytics. Default: the whole photo.
+        transform: Output ``transform`` for one image, with the shape (4,) or (3, 3).
+        original_size: Output ``original_size`` for the image, ``[height, width]`` of shape (2,).
+        stride: Number of tensor pixels per mask pixel along each axis, such as 4 for a YOLO mask of 160 x 160 and a
+            tensor of 640 x 640.
+        box: Box (4,), xyxy in pixels of the photo. Only pixels whose upper left corner is inside the box are computed,
+            and all other pixels are 0, as in Ultralytics. Default: the whole photo.
 
     Returns:
-        Array (*size) or (n, *size) of the mask's dtype. Pixels of the photo outside of the tensor are 0.
+        Array (*size) or (n, *size) with the dtype of the mask. Pixels of the photo that are outside of the tensor are
+        0.
 
     Raises:
         PixprepError: A shape is wrong, a scale is 0, or the matrix is singular.
@@ -202,7 +205,10 @@ def _quotient(places: F64, depth: F64) -> F64:
 
 
 def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int, ...]) -> tuple[float, ...]:
-    """Return (left, top, right, bottom) of the photo in mask pixels; the whole mask if the photo is rotated."""
+    """Return the bounds (left, top, right, bottom) of the photo in mask pixels.
+
+    If the photo is rotated, the bounds are the bounds of the whole mask.
+    """
     is_straight = not matrix[0, 1] and not matrix[1, 0] and not matrix[2, :2].any()
     if not is_straight:
         return 0.0, 0.0, float(sides[1]), float(sides[0])
@@ -258,8 +264,8 @@ def quads_of(boxes: Numbers) -> F32:
 def rotated_to_original(boxes: Numbers, transform: Numbers) -> F32:
     """Map rotated boxes (``xywhr``) from tensor pixels to pixels of the decoded photo.
 
-    This requires equal scales on both axes, such as those of a letterbox; they may differ slightly due to rounding. A
-    stretched image turns a rotated box into a different quadrilateral. In this case, use
+    The scales of both axes must be equal, as they are for a letterbox, except for small differences due to rounding. If
+    the image was stretched, a rotated box becomes a quadrilateral that is not a rectangle. In this case, use
     ``points_to_original(quads_of(boxes), transform)``.
 
     Args:
@@ -306,7 +312,7 @@ def _quads(boxes: F64) -> F64:
 
 
 def _sides(size: Numbers) -> F64:
-    """Return an array (..., 1, 4) of width, height, width, height."""
+    """Return an array (..., 1, 4) of width, height, width, height, as limits for boxes in the format xyxy."""
     array = checked("height and width", size, 2)
     if not (array > 0).all():
         raise PixprepError(f"the size {np.asarray(size).tolist()} must have positive sides")

@@ -33,14 +33,14 @@ from pixprep.postprocessing.coordinates import (
 Array = npt.NDArray[Any]
 Task = Literal["detect", "segment", "pose", "obb"]
 BESIDE = ("transform", "original_size")
-"""Outputs with which coordinates are mapped back to the photo."""
+"""Names of the outputs that are used to map coordinates back to the photo."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 _IN_PIXELS = "boxes in pixels of the tensor (the coordinates seem to be normalized)"
 _CANDIDATES = 1000
-"""Maximum number of candidates, by score, that enter non-maximum suppression."""
+"""Maximum number of candidates for non-maximum suppression. The candidates with the highest scores are used."""
 _FAINT = 0.01
-"""Score that most candidates of a class do not reach, unlike angles in radians."""
+"""Threshold that distinguishes scores from angles in radians: most candidates of a class have a score below it."""
 _PADDING = -1
 """Class of the rows that pad the output of a model with NMS to its fixed length."""
 
@@ -50,14 +50,15 @@ class Detections:
     """Objects in a photo in descending order of their scores, with coordinates in pixels of the photo.
 
     Attributes:
-        boxes: Array float32 (n, 4), xyxy, clipped to the photo. For rotated boxes, the boxes that enclose them.
+        boxes: Array float32 (n, 4) of boxes, xyxy, clipped to the photo. They enclose the rotated boxes if the detector
+            returns rotated boxes.
         scores: Array float32 (n,), 0 to 1.
         classes: Array int64 (n,) of class indices.
         quads: Array float32 (n, 4, 2) of the corners of rotated boxes. None: the boxes are axis-aligned.
         keypoints: Array float32 (n, k, 3) of x, y and a score, which is 1 if the model does not return scores. None:
             the model does not return keypoints.
-        maps: Array (n, height, width), greater than 0 where the tensor shows the object. None: the model does not
-            return masks.
+        maps: Array (n, height, width) with one map per object. Values are greater than 0 where the tensor shows the
+            object. None: the model does not return masks.
         transform: Matrix float64 (3, 3) from the photo to the maps.
         size: Height and width of the photo.
     """
@@ -72,10 +73,11 @@ class Detections:
     size: tuple[int, int]
 
     def masks(self, longest: int | None = None) -> Iterator[npt.NDArray[np.bool_]]:
-        """Yield the mask of each object, bool (height, width) of the photo, within its box; nothing without ``maps``.
+        """Yield the mask of each object inside its box, as bool (height, width). Without ``maps``, yield nothing.
 
         Args:
-            longest: Maximum length of a side of the masks, for a smaller picture. None: the size of the photo.
+            longest: Maximum height and width of the masks, to draw a smaller picture. None: the masks have the size of
+                the photo.
         """
         share = min(1.0, (longest or max(self.size)) / max(self.size))
         height, width = (max(1, round(share * side)) for side in self.size)
@@ -86,7 +88,7 @@ class Detections:
 
 
 class _Rows(NamedTuple):
-    """Candidates in tensor pixels: boxes (n, 4) xyxy or (n, 5) xywhr, with the score, class and other data of each."""
+    """Candidates in tensor pixels: boxes (n, 4) xyxy or (n, 5) xywhr, and the score, class and other data per box."""
 
     boxes: F32
     scores: F32
@@ -116,14 +118,15 @@ def detections(
     as in Ultralytics. Outputs with torchvision's names are not suppressed again, because the model includes NMS.
 
     Args:
-        outputs: Outputs for one photo without the batch dimension: those of the detector, ``transform`` and
-            ``original_size``.
+        outputs: Outputs for one photo without the batch dimension: the outputs of the detector, and ``transform`` and
+            ``original_size`` of the pipeline.
         task: Task of an Ultralytics export. Default: ``segment`` if there are mask prototypes, else ``detect`` if the
             last row cannot contain the angles of ``obb``.
         keypoints: Number of keypoints per pose and of values per keypoint, as ``kpt_shape`` in the metadata of an
             export. Default: one class, and as many keypoints (x, y, score) as the output contains.
         score: Minimum score, 0 to 1.
-        overlap: Maximum overlap of two boxes of one class. Above it only the box with the higher score is kept.
+        overlap: Maximum overlap of two boxes of one class. If two boxes overlap more, only the box with the higher
+            score is kept.
         most: Maximum number of detections.
 
     Returns:
@@ -131,7 +134,7 @@ def detections(
         torchvision's Faster R-CNN.
 
     Raises:
-        PixprepError: The form of the outputs is not supported, or ambiguous; ``task`` then selects a form.
+        PixprepError: The form of the outputs is not supported; or it is ambiguous, and ``task`` must be passed.
     """
     others = {name: array for name, array in outputs.items() if name not in BESIDE}
     if len(outputs) != len(others) + 2:
@@ -205,12 +208,15 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
 
 
 def _are_shares(boxes: Array) -> bool:
-    """Return whether all coordinates are at most 1 and not all are 0, as they are in rows without an object."""
+    """Return whether boxes are normalized: all coordinates are at most 1. Boxes that are all 0 are empty rows."""
     return bool(0 < boxes.max(initial=0) <= 1)
 
 
 def _are_beside(boxes: Array, masks: Array) -> bool:
-    """Return whether the center of a box (n, 4) is outside of masks (n, height, width), as with masks per box."""
+    """Return whether the center of any box (n, 4) is outside of the masks (n, height, width).
+
+    This is the case for masks that only cover their box instead of the whole tensor.
+    """
     middles = (boxes[:, :2] + boxes[:, 2:]) / 2
     return bool((middles > masks.shape[:0:-1]).any())
 
@@ -295,7 +301,7 @@ def _intersection(box: F32, boxes: F32) -> F32:
 def _likeness(box: F32, boxes: F32) -> F32:
     """Return the probabilistic IoU of a rotated box (5,) and boxes (n, 5).
 
-    It is 1 minus the Hellinger distance of the boxes, each represented by a normal distribution.
+    The probabilistic IoU is 1 minus the Hellinger distance of two normal distributions that represent the boxes.
     """
     first, others = box.astype(np.float64), boxes.astype(np.float64)
     one, many, least = _covariance(first), _covariance(others), 1e-7

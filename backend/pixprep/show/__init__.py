@@ -1,1 +1,1 @@
-"""Shows a pipeline to humans: text, previews, pictures and HTML."""
+"""Shows pipelines to humans as text, previews, pictures and HTML."""

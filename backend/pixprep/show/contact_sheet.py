@@ -1,4 +1,4 @@
-"""Contact sheet of training samples: their tensors, with boxes and masks, and their random parameters."""
+"""Draws a contact sheet of training samples, which shows their tensors, boxes, masks and random parameters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pixprep.training.loader import Loader
 from pixprep.training.sources import Source
 
 _EVERY = 16
-_MAX_SHARE = 0.5  # maximum fraction of broken samples: higher than in training, as the sheet is only for viewing
+_MAX_SHARE = 0.5  # maximum fraction of broken samples; it is higher than in training, as the sheet is only for viewing
 
 
 def contact_sheet(
@@ -42,11 +42,11 @@ def contact_sheet(
     """Draw the first samples of an epoch as the Loader returns them, with every tensor in its true colors.
 
     Args:
-        source: Source from ``pixprep.read``.
-        pipeline: Pipeline, usually the training side.
-        count: Number of samples.
-        seed: Seed of the Loader, with ``shuffle=True``.
-        epoch: Number of the Loader's epoch.
+        source: Source of samples from ``pixprep.read``.
+        pipeline: Pipeline to run, usually the training side of a pipeline file.
+        count: Number of samples to draw.
+        seed: Seed of the Loader, which runs with ``shuffle=True``.
+        epoch: Number of the epoch.
         title: Title of the picture.
 
     Returns:
@@ -85,7 +85,7 @@ def contact_sheet(
 
 
 def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
-    """Return a panel per tensor of each sample, with its boxes, masks, name, label and random parameters."""
+    """Return one panel per tensor of each sample. A panel shows boxes, masks, name, label and random parameters."""
     names = [name for name, plan in pipeline.plan.outputs.items() if isinstance(plan, TensorPlan)]
     side = SIDE if len(names) == 1 else columns(0)[1]
     made = []
@@ -114,7 +114,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
         pixels = fitted(pixels, side)
     factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
     for boxes_name, boxes_plan in _boxes_plans(drawn):
-        if _keys(boxes_plan) <= _keys(plan):  # the boxes of a different random crop do not fit
+        if _keys(boxes_plan) <= _keys(plan):  # boxes do not match the tensor if their random crop differs
             boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
             found = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
             numbers = [None if label is None else int(label) for label in found[: len(boxes)]]
@@ -134,7 +134,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
 
 
 def _keys(plan: OutputPlan | AnnotationPlan) -> set[str]:
-    """Keys of the random ops before an output."""
+    """Return the keys of the random ops that precede an output."""
     return {step.key for step in plan.geometry.random_steps} if plan.geometry else set()
 
 
@@ -175,7 +175,7 @@ def _boxes_plans(plan: Plan) -> Iterator[tuple[str, BoxesPlan]]:
 
 
 def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: str) -> npt.NDArray[np.float64]:
-    """Return boxes (n, 4), xyxy, in pixels of the tensor. The op ``boxes`` may come before a later resize."""
+    """Return boxes (n, 4), xyxy, in pixels of the tensor, because a resize may follow after the op ``boxes``."""
     found = np.asarray(boxes, np.float64).reshape(-1, 4)
     if plan.pad is not None:
         found = found[(found != -1).any(axis=1)]

@@ -1,4 +1,4 @@
-"""Draws with Pillow: fitted pictures, panels, boxes, arrows, histograms, and a page that contains them."""
+"""Draws pictures, panels, boxes, arrows and histograms with Pillow, and places them on a page."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Box = tuple[int, int, int, int]
 Picture = Image.Image
 
 SIDE = 512
-"""Side of the square in which a picture is shown, in pixels.
+"""Edge length in pixels of the square in which a picture is shown.
 
-Tensors of side 224 or 256 are enlarged to twice their side.
+Tensors of 224 x 224 or 256 x 256 are enlarged to twice their size.
 """
 MARGIN = 40
 WIDTH = 3 * SIDE + 4 * MARGIN
@@ -35,8 +35,8 @@ _NARROWEST = 300
 
 _PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
 CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
-_BAR = 4  # approximate width of a bar of a histogram
-_PLOT = 170  # height of a histogram
+_BAR = 4  # approximate width of a histogram's bar in pixels
+_PLOT = 170  # height of a histogram in pixels
 
 
 def to_png(image: Picture | U8) -> bytes:
@@ -49,9 +49,9 @@ def to_png(image: Picture | U8) -> bytes:
 
 
 def levels_of(values: Array, low: float, high: float) -> U8:
-    """Convert values to pixel values: ``low`` becomes black, ``high`` white; all are mid-gray if these are equal.
+    """Convert values to pixel values: ``low`` becomes black, and ``high`` becomes white.
 
-    NaN becomes black.
+    If ``low`` and ``high`` are equal, all values become mid-gray. NaN becomes black.
     """
     if high <= low:
         return np.full(values.shape, 128, np.uint8)
@@ -66,8 +66,8 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
     Args:
         plan: Plan of the tensor.
         tensor: Tensor of one image, in the layout of the plan.
-        side: Side of the square for which the result will be ``fitted``: the result may then have
-            fewer pixels than the tensor. None keeps all pixels.
+        side: Edge length of the square for which the result will be ``fitted``, so that the result may have fewer
+            pixels than the tensor. None: the result has all pixels of the tensor.
     """
     pixels = _thinned(plan.spec.view(tensor, "hwc"), side)
     ends = plan.table.astype(np.float64)[: plan.spec.channels, [0, -1]]
@@ -81,17 +81,17 @@ def shown_as(values: Array, low: float, high: float) -> U8:
 
 
 def _thinned(values: Array, side: int | None) -> Array:
-    """Subsample values whose sides exceed four times ``side``, because a tensor may have gigabytes."""
+    """Subsample values whose height or width exceeds four times ``side``, because a tensor may have gigabytes."""
     step = 1 if side is None else max(1, max(values.shape[:2]) // (4 * side))
     return values[::step, ::step]
 
 
 def fitted(pixels: U8, side: int = SIDE) -> U8:
-    """Fit pixels to a square: enlarge them by an integer factor, or reduce them by averaging.
+    """Fit a picture to a square: enlarge it by an integer factor, or reduce it by averaging.
 
     Args:
-        pixels: Array uint8 (height, width, 1 or 3).
-        side: Side of the square in pixels.
+        pixels: Picture as an array uint8 (height, width, 1 or 3).
+        side: Edge length of the square in pixels.
 
     Returns:
         Array uint8 (height, width, 3).
@@ -112,13 +112,16 @@ def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
 
 
 def class_colour(number: int) -> tuple[int, int, int]:
-    """Return a light RGB color for a class; consecutive class numbers have distant hues."""
+    """Return a light RGB color for a class. Consecutive class numbers have clearly different hues."""
     red, green, blue = hsv_to_rgb((0.08 + 0.618034 * number) % 1, 0.85, 1)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def with_labels(pixels: U8, labels: Array) -> U8:
-    """Blend pixels (height, width, 1 or 3) with the ``class_colour`` of each label (height, width), except for -1."""
+    """Blend pixels (height, width, 1 or 3) with the ``class_colour`` of their labels (height, width).
+
+    Pixels with the label -1 are not changed.
+    """
     numbers, places = np.unique(labels, return_inverse=True)
     colours = np.array([class_colour(int(number)) for number in numbers])[places.reshape(labels.shape)]
     return np.where(labels[:, :, None] == -1, pixels, (pixels.astype(np.int64) + colours) // 2).astype(np.uint8)
@@ -127,13 +130,13 @@ def with_labels(pixels: U8, labels: Array) -> U8:
 def with_boxes(
     pixels: U8, boxes: npt.NDArray[np.float64], words: Sequence[str], numbers: Sequence[int | None] = ()
 ) -> U8:
-    """Draw boxes on pixels (height, width, 3), each with its label where it does not cover other labels.
+    """Draw boxes and their labels on pixels (height, width, 3). Labels do not cover each other.
 
     Args:
-        pixels: Pixels to draw on.
+        pixels: Picture on which the boxes are drawn.
         boxes: Array (n, 4) of boxes, xyxy.
         words: Label of each box, possibly empty.
-        numbers: Class of each box, which determines its color.
+        numbers: Class number of each box, which determines the color of the box.
     """
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     draw, font = ImageDraw.Draw(picture), _font(15)
@@ -184,10 +187,10 @@ def with_arrows(pixels: U8, flow: Array, every: int) -> U8:
 
 @dataclass(frozen=True)
 class Panel:
-    """A picture with a title and a line above it, and a description below it.
+    """Picture with a title and a line of text above it, and a description below it.
 
     Attributes:
-        frame: Region (top, left, bottom, right) of the picture around which a frame is drawn.
+        frame: Region (top, left, bottom, right) of the picture. A frame is drawn around this region.
         thickness: Thickness of the frame in pixels.
     """
 
@@ -215,10 +218,10 @@ def histogram(
     colour: str,
     usual: Sequence[tuple[float, float, str]],
 ) -> None:
-    """Draw one histogram, ``SIDE`` pixels wide and ``PLOT_HEIGHT`` high; the highest bar fills the plot.
+    """Draw one histogram, which is ``SIDE`` pixels wide and, with all of its text, ``PLOT_HEIGHT`` pixels high.
 
-    The width of a bar is an integer number of pixel value steps. Otherwise some bars would count one step more than
-    others, and the plot would look like a comb.
+    The highest bar has the height of the plot. A bar covers an integer number of pixel values; if it did not, some bars
+    would count one pixel value more than others, and the plot would look like a comb.
 
     Args:
         draw: Drawing context of the page.
@@ -228,7 +231,7 @@ def histogram(
         axis: Minimum and maximum of the axis.
         ends: Minimum and maximum value that the pipeline can return.
         colour: Color of the bars.
-        usual: Common value ranges of models, each drawn as a labeled bar below the axis.
+        usual: Common value ranges of models. Each range is drawn as a labeled bar below the axis.
     """
     (x, y), (low, high) = place, axis
     top, bottom = y + 30, y + 30 + _PLOT
@@ -270,13 +273,13 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def columns(widest: int) -> tuple[int, int]:
-    """Return the number and the width of columns for pictures with a maximum width of ``widest`` pixels."""
+    """Return the number of columns and their width for pictures that are at most ``widest`` pixels wide."""
     count = (WIDTH - MARGIN) // (max(widest, _NARROWEST) + MARGIN)
     return count, (WIDTH - MARGIN) // count - MARGIN
 
 
 class Sheet:
-    """Page that grows from top to bottom."""
+    """Page on which texts and pictures are placed from top to bottom. It grows as needed."""
 
     def __init__(self) -> None:
         self._image = Image.new("RGB", (WIDTH, 64), _PAPER)
@@ -289,7 +292,7 @@ class Sheet:
         return self._image.crop((0, 0, WIDTH, self.y + MARGIN // 2))
 
     def gap(self, height: int) -> None:
-        """Leave vertical space."""
+        """Leave ``height`` pixels of vertical space."""
         self.y += height
         self._grow(self.y)
 
@@ -355,9 +358,9 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _wrapped(text: str, size: int, width: int) -> list[str]:
-    """Wrap text to lines of a width.
+    """Wrap text to lines of the given width in pixels.
 
-    A word is not separated from a number after it; a word that is too long is shortened.
+    Lines are not broken between a word and a number that follows it. A word that is too long is shortened.
     """
     font = _font(size)
     lines, line = [], ""
@@ -370,7 +373,7 @@ def _wrapped(text: str, size: int, width: int) -> list[str]:
 
 
 def _shortened(text: str, size: int, width: int) -> str:
-    """Shorten a line to a width by omitting its middle."""
+    """Shorten a line to the given width in pixels by omitting its middle."""
     text, font = printable(text), _font(size)
     if font.getlength(text[: 4 * width]) <= width:
         return text

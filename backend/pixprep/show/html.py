@@ -1,4 +1,4 @@
-"""Notebook views of a pipeline, a batch and a certificate: HTML that escapes all text from files."""
+"""Renders a pipeline, a batch or a certificate as HTML for notebooks, in which all text from files is escaped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEFT = 'style="text-align: left"'
 
 
 def pipeline_html(pipeline: Pipeline) -> str:
-    """Return an HTML table of the ops, each with a description and the resulting image or output."""
+    """Return an HTML table of a pipeline's ops. A row describes an op and the resulting image or output."""
     rows = []
     for op, image, words in zip(pipeline.side_ops, pipeline.images, op_words(pipeline), strict=True):
         name = op.name or op_name(op)
@@ -45,7 +45,7 @@ def pipeline_html(pipeline: Pipeline) -> str:
 
 
 def batch_html(batch: Batch) -> str:
-    """Return the shape and range of each output, the first tensors in their true colors, and the errors as HTML."""
+    """Return an HTML view of a batch: shape and range of each output, the first tensors in true colors, and errors."""
     count, failed = len(batch.errors), sum(error is not None for error in batch.errors)
     whole = [index for index, error in enumerate(batch.errors) if error is None]
     parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
@@ -66,7 +66,7 @@ def batch_html(batch: Batch) -> str:
 
 
 def certificate_html(certificate: Certificate) -> str:
-    """Return the table of a certificate, its notes and its worst image as HTML."""
+    """Return an HTML view of a certificate: its table, its notes and its worst image."""
     head, *rows = certificate.table()
     image = worst(certificate)
     parts = [paragraph(certificate.summary), table(head, rows)]
@@ -75,7 +75,7 @@ def certificate_html(certificate: Certificate) -> str:
 
 
 def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
-    """Return the minimum and maximum over the images that did not fail, as text."""
+    """Return the minimum and maximum over all images that did not fail, formatted as text."""
     if not whole or not array.size:
         return "-"
     rows = [array[index] for index in whole]
@@ -86,18 +86,18 @@ def _range(array: npt.NDArray[Any], whole: Sequence[int]) -> str:
 
 
 def paragraph(text: object) -> str:
-    """Return a paragraph as HTML."""
+    """Return an HTML paragraph with escaped text."""
     return f"<p>{_escaped(text)}</p>"
 
 
 def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
-    """Return a table as HTML."""
+    """Return an HTML table with escaped cells."""
     body = "".join(f"<tr>{''.join(f'<td {_LEFT}>{_escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{''.join(f'<th {_LEFT}>{_escaped(cell)}</th>' for cell in head)}</tr>{body}</table>"
 
 
 def picture(png: bytes, title: str) -> str:
-    """Return a picture as HTML with its data embedded in the page."""
+    """Return an HTML element for a picture, whose data is embedded in the page."""
     data = b64encode(png).decode()
     return f'<img src="data:image/png;base64,{data}" title="{_escaped(title)}" style="margin: 2px; display: inline">'
 

@@ -1,4 +1,4 @@
-"""Pictures of a photo in the stages of a pipeline, with the crop, the padding, and histograms of the values."""
+"""Draws a photo in the stages of a pipeline, with the crop, the padding, and histograms of the values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FAR = 20.0
 
 
 def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str = "") -> Picture:
-    """Draw one photo in the stages of a pipeline: decoded, with the region that the model sees; resized; its values.
+    """Draw one photo in the stages of a pipeline: the decoded photo, the resized photo, and the tensor.
 
     Args:
         pipeline: Pipeline to show. At most its first four tensors are drawn.
@@ -110,12 +110,15 @@ def _tensor(sheet: Sheet, pipeline: Pipeline, found: Preview, photo: U8, shown: 
 
 
 def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[Panel]:
-    """Return three panels: the photo (from ``photo_of``), a tensor's pixels before normalization, and the tensor."""
+    """Return three panels: the photo, the pixels of a tensor before normalization, and the tensor itself.
+
+    ``photo`` is the result of ``photo_of``.
+    """
     return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
 
 
 def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: EngineOptions = USUAL) -> U8:
-    """Decode the photo, fitted to the square by the engine: uint8 (height, width, 1 or 3), RGB or gray."""
+    """Decode the photo and fit it to the square with the engine. Return uint8 (height, width, 1 or 3), RGB or gray."""
     decode = pipeline.for_photos().side_ops[0]
     assert isinstance(decode, Decode)
     whole = Decode(
@@ -138,7 +141,7 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: Engi
 
 
 def _decoded(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> Panel:
-    """Return a panel of the photo with a frame around the region that the model sees; the rest is darkened."""
+    """Return a panel of the photo with a frame around the region that the model sees. All other pixels are darker."""
     pixels = fitted(photo)
     box = source_box(found, shown, pixels.shape[:2])
     top, left, bottom, right = box
@@ -193,7 +196,7 @@ def _placed(found: Preview, shown: Shown) -> Panel:
 
 
 def _done(found: Preview, shown: Shown) -> str:
-    """List what the geometry does to the photo, in a fixed order."""
+    """Return a description of the geometric operations on the photo, in a fixed order."""
     place = shown.placement
     steps = {
         "cropped": not _is_whole(found, shown),
@@ -206,7 +209,7 @@ def _done(found: Preview, shown: Shown) -> str:
 
 
 def _is_whole(found: Preview, shown: Shown) -> bool:
-    """Return whether the whole photo is visible, to the nearest pixel."""
+    """Return whether the whole photo is visible in the tensor, rounded to the nearest pixel."""
     top, left, bottom, right = (round(edge) for edge in shown.source)
     return max(top, left) <= 0 and bottom >= found.height and right >= found.width
 
@@ -227,7 +230,7 @@ def _as_model_sees(shown: Shown) -> Panel:
 
 
 def _histograms(sheet: Sheet, shown: Shown) -> None:
-    """Draw the histogram of each channel with a common axis, above common value ranges."""
+    """Draw the histograms of all channels with the same axis, above common value ranges of models."""
     spec = shown.plan.spec
     is_small = max(-spec.low, spec.high) <= _FAR
     usual = _SMALL if is_small else _LARGE
@@ -255,7 +258,7 @@ def _histograms(sheet: Sheet, shown: Shown) -> None:
 
 
 def _sampled(values: Array) -> npt.NDArray[np.float64]:
-    """Return at most about a million evenly spaced values, and the minimum and the maximum."""
+    """Return at most about a million evenly spaced values, together with the minimum and the maximum."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].ravel()
     return np.append(some, [values.min(), values.max()]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Preview of one photo: its tensors, their pixels before normalization, and notes on unusual values."""
+"""Previews one photo: computes its tensors, their pixels before normalization, and notes on unusual values."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Array = npt.NDArray[Any]
 _COLORS = ("red", "green", "blue")
 _DECODED = "decoded"
 _CLIPPED = 0.4
-"""Fraction of clipped values in a channel above which a note is given.
+"""Fraction of clipped values in a channel above which there is a note.
 
-In a photo of a dark flower, 27 % of a channel are 0.
+The fraction must be higher than in ordinary photos: in a photo of a dark flower, 27 % of the values in a channel are 0.
 """
 
 
@@ -47,8 +47,9 @@ class Shown:
         name: Name of the output.
         plan: Plan of the tensor.
         placement: Placement of the photo in the tensor.
-        tensor: Values (height, width, channels) from the engine, for any layout, without a fourth channel.
-        levels: The same pixels before normalization: uint8, or float32 if the resize does not round.
+        tensor: Values from the engine as (height, width, channels), regardless of the layout and without a fourth
+            channel.
+        levels: The same pixels before normalization, as uint8, or as float32 if the resize does not round.
     """
 
     name: str
@@ -64,19 +65,19 @@ class Shown:
 
     @property
     def shape(self) -> list[int]:
-        """Shape of this photo's tensor; for a clip, the shape for all of its frames."""
+        """Shape of the tensor for this photo. For a pipeline for clips, it includes all frames."""
         spec = self.plan.spec
         return list(spec.shape_of(*self.placement.size) if spec.is_open else spec.shape)
 
     @property
     def window(self) -> tuple[int, int, int, int]:
-        """Region (top, left, bottom, right) of the photo's visible part on the canvas; empty if no part is visible.
+        """Region (top, left, bottom, right) of the canvas that shows the photo. It is empty if no part is visible.
 
-        Later ops, such as a rotation, may move it; see ``is_moved``.
+        Later ops, such as a rotation, may move this region; see ``is_moved``.
         """
         (top, left), region = self.placement.at, self.placement.region
         bottom, right = top + region[2] - region[0], left + region[3] - region[1]
-        if any(self.placement.margins):  # the region includes the filter's support, the photo does not
+        if any(self.placement.margins):  # unlike the photo, the region includes the support of the filter
             photo = moved(np.array([self.placement.box[1::-1] + self.placement.box[:1:-1]]), self.placement.transform)
             left, top, right, bottom = photo[0].round().astype(int).clip((left, top) * 2, (right, bottom) * 2).tolist()
         return top, left, bottom, right
@@ -99,7 +100,7 @@ class Shown:
 
     @property
     def margin(self) -> float:
-        """Fraction of the tensor that is padding; 0 if unknown."""
+        """Fraction of the tensor that is padding, or 0 if it is unknown."""
         if self._is_replaced:
             return 0.0
         top, left, bottom, right = self.window
@@ -108,9 +109,9 @@ class Shown:
 
     @cached_property
     def _mask(self) -> npt.NDArray[np.bool_] | None:
-        """Mask of the photo, bool (height, width) of the tensor; None if no op moved the canvas.
+        """Mask of the tensor's pixels that show the photo, bool (height, width). None: no op moved the canvas.
 
-        It is computed by moving a white canvas in the same way.
+        The mask is computed by moving a white canvas in the same way.
         """
         if not self.is_moved or self._is_replaced:
             return None
@@ -132,9 +133,8 @@ class Shown:
     def of_photo(self, pixels: Array) -> Array:
         """Return the part of ``tensor`` or ``levels`` that shows the photo, without padding.
 
-        If no part of the photo is visible, all pixels are returned.
-
-        If that part is not a rectangle, its pixels are returned as one column.
+        If no part of the photo is visible, all pixels are returned. If the visible part is not a rectangle, its pixels
+        are returned as one column.
         """
         if self.is_empty or self._is_replaced:
             return pixels
@@ -145,11 +145,11 @@ class Shown:
 
 @dataclass(frozen=True)
 class Preview:
-    """A photo in every tensor of a pipeline.
+    """Preview of a photo in all tensors of a pipeline.
 
     Attributes:
         height, width: Size of the decoded photo in pixels.
-        tensors: Tensors in the order of the pipeline.
+        tensors: Tensors of the photo, in the order of the pipeline's outputs.
     """
 
     height: int
@@ -157,7 +157,7 @@ class Preview:
     tensors: tuple[Shown, ...]
 
     def lines(self) -> Iterator[str]:
-        """Yield lines about each tensor: its range, its means, and notes on unusual values."""
+        """Yield lines of text about each tensor: its range, the means of its channels, and notes on unusual values."""
         for shown in self.tensors:
             means = zip(shown.channels, shown.tensor.mean(axis=(0, 1), dtype=np.float64), strict=True)
             ends = f"{float(shown.tensor.min()):.4g} to {float(shown.tensor.max()):.4g}"
@@ -169,11 +169,11 @@ class Preview:
 def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL) -> Preview:
     """Run a pipeline on one photo on the CPU, and return each tensor with its pixel values before normalization.
 
-    For a pipeline that takes pixels, the photo is decoded first with its EXIF orientation. For a pipeline that takes
-    clips, the photo is used as a frame.
+    For a pipeline that accepts pixels, the photo is decoded first, and its EXIF orientation is applied. For a pipeline
+    that accepts clips, the photo is used as a frame.
 
     Args:
-        pipeline: Pipeline to run. If it has inputs, they are ``Pipeline.example_inputs``.
+        pipeline: Pipeline to run. If it has inputs, their values are ``Pipeline.example_inputs``.
         encoded: Encoded bytes of the photo; see ``still``.
         options: Options of the engine.
 
@@ -196,7 +196,7 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
         if isinstance(plan, TensorPlan) and isinstance(end, Tensor | Patches | Tiles):
             index = len(plans)
             plans[name] = plan
-            if isinstance(end, Patches | Tiles):  # the picture shows the image that the patches are made of
+            if isinstance(end, Patches | Tiles):  # the picture shows the image before it is split into patches
                 end = Tensor(dtype=end.dtype)
             dtype: TensorDType = "float32" if plan.is_real else "uint8"
             levels = Tensor(dtype=dtype, layout="hwc", max_size=end.max_size, name=f"levels_{index}")
@@ -229,7 +229,7 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
 
 
 def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -> Encoded:
-    """Return the still that a preview shows: the photo itself or, for a clip, the middle frame as PNG.
+    """Return the still image that a preview shows: the photo itself or, for a clip, the middle frame as PNG.
 
     Raises:
         ImageError: The clip cannot be decoded.
@@ -248,7 +248,7 @@ def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -
 
 
 def is_clip(pipeline: Pipeline, encoded: Encoded) -> bool:
-    """Return whether a file is a clip that the pipeline accepts, instead of a photo in place of a frame."""
+    """Return whether a file is a clip that the pipeline accepts, and not a photo that is used as a frame."""
     return pipeline.plan.clip is not None and sniff(memoryview(encoded)) is None
 
 

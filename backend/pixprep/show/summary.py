@@ -1,4 +1,4 @@
-"""Summary statistics of an array."""
+"""Computes summary statistics of an array."""
 
 from __future__ import annotations
 

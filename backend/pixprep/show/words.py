@@ -76,7 +76,7 @@ def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
 
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
-    """Describe the rows of an input."""
+    """Describe what the rows of a numeric input refer to, such as one box or one image per row."""
     if spec.kind == "box":
         return " in pixels of the decoded image, one tensor per box"
     return ", one row per box" if plan.takes_boxes else ", one row per image"
@@ -116,12 +116,12 @@ def _annotation(plan: AnnotationPlan) -> str:
 def _denominator(plan: Plan, height: int, width: int) -> int:
     try:
         return plan.place(height, width).denominator
-    except ImageError:  # the example of the output reports the reason
+    except ImageError:  # the example of the output contains the reason
         return 1
 
 
 def op_words(pipeline: Pipeline) -> list[str]:
-    """Return a description of each op, such as ``resize the shorter side to 256 (bilinear, ...)``."""
+    """Return a description of each op of a pipeline, such as ``resize the shorter side to 256 (bilinear, ...)``."""
     first = pipeline.side_ops[0]
     assert isinstance(first, FirstOp)
     before = first.lower(pipeline.operators)
@@ -129,7 +129,7 @@ def op_words(pipeline: Pipeline) -> list[str]:
 
 
 def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
-    try:  # for inputs, the example assumes the whole image, not mirrored
+    try:  # if the geometry depends on inputs, the example assumes the whole image without mirroring
         placement = geometry.place(height, width)
     except ImageError as error:
         yield f"e.g. an image of {height} x {width} is rejected: {error}"

@@ -1,4 +1,4 @@
-"""Draws the worst image of a certificate: pixprep's and the original's values, the difference, and the worst pixel."""
+"""Draws the worst image of a certificate: both results, their difference, and the surroundings of the worst pixel."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ NEAR = 8
 
 
 def worst_row(certificate: Certificate) -> Row | None:
-    """Return the row to draw: the first one that exceeds its tolerance, or the first one that differs.
+    """Return the row to draw: the first row that exceeds its tolerance, or else the first row that differs.
 
-    Returns None if all rows are equal.
+    If no row differs, return None.
     """
     differing = [row for row in certificate.rows if row.pair is not None]
     return next((row for row in differing if not row.holds), differing[0] if differing else None)
 
 
 def worst(certificate: Certificate) -> Picture | None:
-    """Draw the worst image of the row from ``worst_row``; None if all rows are equal."""
+    """Draw the worst image of the row that ``worst_row`` selects. Return None if no row differs."""
     row = worst_row(certificate)
     if row is None or row.pair is None:
         return None
@@ -82,7 +82,7 @@ def worst(certificate: Certificate) -> Picture | None:
 
 
 def _difference(ours: Array, theirs: Array) -> Array:
-    """Return absolute differences, float64 of the same shape; NaN and infinite values count as the largest ones."""
+    """Return absolute differences as float64. Differences that are NaN or infinite count as the largest difference."""
     difference = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
     finite = difference[np.isfinite(difference)]
     most = 2 * float(finite.max(initial=0.5))
@@ -90,9 +90,9 @@ def _difference(ours: Array, theirs: Array) -> Array:
 
 
 def _pooled(difference: Array) -> tuple[Array, int]:
-    """Reduce a difference to the maximum of each square of pixels, and return the result and the side of the squares.
+    """Reduce a difference to the maximum of each square of pixels. Return the result and the squares' edge length.
 
-    An average would hide a single pixel.
+    The maximum is used because an average would hide a single pixel.
     """
     step = -(-max(difference.shape[:2]) // SIDE)
     height, width = (-(-length // step) for length in difference.shape[:2])

@@ -1,4 +1,4 @@
-"""Model repositories for Triton: ``build`` writes one, ``check`` finds problems in one."""
+"""Model repositories for Triton: ``build`` writes a repository, and ``check`` finds problems in a repository."""
 
 from pixprep.serving.repository.build import build, plan_repository
 from pixprep.serving.repository.check import check, check_pipeline, side_notes

@@ -1,4 +1,4 @@
-"""Files of the pixprep backend: its entry point, and a self-contained folder for a Triton outside of this Python."""
+"""Finds the entry point of the pixprep backend, and writes the backend for a Triton that does not use this Python."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PACKAGE = Path(__file__).parents[2]
 
 
 def entry_point() -> Path:
-    """Return the path of the backend's ``model.py``: next to the package in a checkout, or in an installed package."""
+    """Return the path of the backend's ``model.py``, which is next to the package in a checkout or an installation."""
     in_checkout = PACKAGE.parent / "model.py"
     return in_checkout if in_checkout.is_file() else PACKAGE / "serving" / "triton" / "backend_model.py"
 
 
 @cache
 def onnx_classifier() -> str:
-    """Return the source of the Python model that runs an ONNX file. The only import from pixprep is inlined."""
+    """Return the source code of the Python model that runs an ONNX file, with the only import from pixprep inlined."""
     text = Path(__file__).with_name("onnx_classifier.py").read_text(encoding="utf-8")
     return text.replace("from pixprep.cores import cores\n", Path(cores.__file__).read_text(encoding="utf-8"))
 
@@ -29,7 +29,8 @@ def install_backend(directory: Path) -> Path:
     """Write the backend, which consists of ``model.py`` and this package, to a backend directory of Triton.
 
     Returns:
-        The folder ``directory/pixprep``. An existing one is replaced when the new one has been written completely.
+        The folder ``directory/pixprep``. An existing folder is replaced after the new folder has been written
+        completely.
 
     Raises:
         SetupError: The folder cannot be written, or exists and is not a backend of pixprep.

@@ -1,10 +1,10 @@
-"""Write a model repository.
+"""Writes a model repository.
 
 image ─► preprocess (pixprep) ─► tensor ─► classifier (ONNX Runtime or TensorRT) ─► logits
 └─────────────────────────────────────── ensemble ────────────────────────────────────┘
 
-A classifier with several image inputs has one preprocess model per input. In a chain, a detector and a function of the
-user compute the boxes for the preprocess model.
+A classifier with several image inputs has one preprocess model per input. In a chain, a detector and a user-defined
+function compute the boxes for the preprocess model.
 """
 
 from __future__ import annotations
@@ -67,13 +67,15 @@ _OTHER_PIPELINE = (
 
 
 def build(output: Path, **arguments: Any) -> RepositoryPlan:
-    """Write a model repository; the arguments are those of ``plan_repository``. Each model is replaced atomically.
+    """Write a model repository. Each existing model is replaced atomically.
+
+    The arguments are the same as those of ``plan_repository``.
 
     Returns:
-        The plan, with notes for the user.
+        Plan of the written repository, with notes for the user.
 
     Raises:
-        PixprepError: See ``plan_repository``. No files are written.
+        PixprepError: See ``plan_repository``. In this case, no files are written.
         SetupError: ``output`` cannot be written.
     """
     with refusing(output):
@@ -106,40 +108,40 @@ def plan_repository(
 ) -> RepositoryPlan:
     """Plan the files of the models ``preprocess``, ``classifier`` and ``ensemble``.
 
-    If ``output`` contains an earlier build, its values of ``input_``, ``on_error``, ``max_batch_size``, ``parameters``
-    and ``odd_range`` are the defaults of these arguments.
+    If ``output`` contains an earlier build, the default values of ``input_``, ``on_error``, ``max_batch_size``,
+    ``parameters`` and ``odd_range`` are the values in that build.
 
     Args:
         output: Folder of the repository. It is created if it does not exist.
-        pipeline: Pipeline of the preprocess model; default: that of the demo. For a classifier with several image
-            inputs, a mapping from each input to its pipeline. The models are then named ``preprocess_INPUT``, and the
-            inputs of the ensemble ``INPUT_image``.
+        pipeline: Pipeline of the preprocess model, or, for a classifier with several image inputs, a mapping from each
+            input to its pipeline. With a mapping, the preprocess models are named ``preprocess_INPUT``, and the inputs
+            of the ensemble are named ``INPUT_image``. Default: the pipeline of the demo.
         one_image: With several pipelines, whether all of them receive the same input ``image`` of the ensemble.
         preprocess: Name of a preprocess model in ``output`` that an earlier build wrote. The new ensemble shares this
             model, with its pipeline and options.
         boxes_from: Name of an ensemble in ``output`` that detects the boxes (or quads, points) for the pipeline.
         boxes_by: Python file with a function ``rows`` that converts the outputs of that ensemble to boxes, see
             ``rows_model.py``.
-        onnx: ONNX file of the classifier; default: the demo's EfficientNet-lite0.
-        plan: TensorRT plan of the same classifier, built on the machine that will serve it.
+        onnx: ONNX file of the classifier. Default: the demo's EfficientNet-lite0.
+        plan: TensorRT plan of the same classifier, which must be built on the machine that will serve the model.
         classifier: Runtime of the classifier. The names, inputs and outputs of the models do not depend on it.
-        classifier_io: Input and outputs of a plan without its ONNX file, as ``NAME:TYPE:DIMS``.
+        classifier_io: Input and outputs of a plan for which no ONNX file is given, as ``NAME:TYPE:DIMS``.
         labels: File with the class names, see ``read_labels``, or a mapping from outputs to such files. Default: the
             names in the metadata of the ONNX file.
         free_dims: Whether to make the fixed batch size and image size of the ONNX file dynamic, and to verify the
-            result with ONNX Runtime.
+            changed model with ONNX Runtime.
         name: Name of the ensemble. The other models are then ``NAME_preprocess`` and ``NAME_classifier``.
         input_: Format of the image input. ``bytes``: a BYTES tensor ``image``. ``dali``: a UINT8 tensor
             ``DALI_INPUT_0``, as for dali_backend.
         on_error: Handling of an image that cannot be processed. ``fail`` (default): its request fails. ``zero``: its
             tensor is zeros, and the output ``status`` contains the reason.
-        max_batch_size: Maximum batch size of all three models. Default: 64 images; for clips, 64 divided by the number
-            of frames. For a pipeline with boxes, the maximum batch size of the classifier and number of boxes per
-            photo.
+        max_batch_size: Maximum batch size of all three models. Default: 64 for images, and 64 divided by the number of
+            frames for clips. For a pipeline with boxes, it is the maximum batch size of the classifier and the maximum
+            number of boxes per photo.
         parameters: Parameters of the preprocess model, such as ``{"threads": "2"}``.
         odd_range: Whether to accept a value range that is unusual for classifiers.
-        force: Whether to replace models that pixprep did not write or that were changed since, to remove additional
-            files in their folders, and to ignore the options of the earlier build.
+        force: Whether to replace models that pixprep did not write or that the user has changed, to remove additional
+            files in the folders of replaced models, and to ignore the options of the earlier build.
 
     Raises:
         PipelineError: The pipeline does not match the classifier, the arguments contradict each other, or weights of
@@ -311,15 +313,15 @@ def _stages(
     is_of_one_image: bool,
     asks: bool,
 ) -> list[Stage]:
-    """Plan the preprocess models, one per image input. In the ensemble, each waits for the previous one.
+    """Plan the preprocess models, one per image input. In the ensemble, each stage waits for the previous stage.
 
     Args:
         pipelines: Pipeline of each input of the classifier.
         models: Name of the preprocess model of each input.
         chosen: Options of the build.
-        notes: List of notes for the user, which is extended.
+        notes: List of notes for the user, which is extended by notes about the pipelines.
         is_of_one_image: Whether all models receive the same image.
-        asks: Whether clients send the numeric inputs.
+        asks: Whether clients must send the numeric inputs of the pipelines.
 
     Raises:
         PipelineError: A pipeline is not suitable, see ``_looked_at`` and ``check_stages``.
@@ -342,7 +344,7 @@ def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dic
         The description of the classifier, its ``onnx.ModelProto``, the files of its version directory, and its labels.
 
     Raises:
-        SetupError: Its weights or a package are not installed, or the folder contains a different classifier.
+        SetupError: The weights or a package are not installed, or the folder contains a different classifier.
     """
     from pixprep.serving.repository import lite0  # noqa: PLC0415  (requires onnx, which is not needed for a plan)
 
@@ -357,7 +359,7 @@ def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dic
 
 
 def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str]) -> list[str]:
-    """Return the labels of the last build if its classifier was the same, or an empty list. Appends to ``notes``."""
+    """Return the labels of the last build if its classifier was the same, or else an empty list. Extend ``notes``."""
     kept = folder / LABELS_FILE
     if not kept.is_file():
         return []
@@ -371,7 +373,7 @@ def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str])
 
 
 def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list[str], model_config.Config]:
-    """Check a pipeline, and return notes about it and the configuration of its model.
+    """Check a pipeline. Return notes about the pipeline, and the configuration of its model.
 
     Raises:
         PipelineError: The value range is unusual, or an option is invalid.
@@ -431,9 +433,10 @@ def _own_classifier(
 def _trtexec(
     folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool
 ) -> str:
-    """Return the trtexec command that builds a plan for batch sizes 1 to ``max_batch_size`` and all image sizes.
+    """Return the trtexec command that builds a plan for all image sizes and for batch sizes 1 to ``max_batch_size``.
 
-    For concatenated images, the plan supports the patches of one image, from one merge window to the maximum.
+    For concatenated images, the plan supports the patches of one image, from a single merge window to the maximum
+    number of patches.
     """
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
     # trtexec rejects shape options if all dims are fixed
@@ -449,7 +452,7 @@ def _trtexec(
 
 
 def _packed_shape(spec: TensorSpec, end: str) -> tuple[int, ...]:
-    """Return the smallest, a typical or the largest shape of an input, for one image."""
+    """Return the shape of an input for one image: the smallest, a typical, or the largest shape."""
     if spec.patches is None or not spec.is_open:
         return (1, *spec.largest)
     most = spec.largest[0]

@@ -1,4 +1,4 @@
-"""Options of a build: derive the configuration of the preprocess model from them, and recover them from it."""
+"""Converts the options of a build to the configuration of the preprocess model, and recovers options from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pixprep.serving.triton.config import EXAMPLES, FRAMES, PIXELS
 
 Input = Literal["bytes", "dali"]
 Choices = dict[str, Any]
-"""Options of ``build`` by the names of the command line, such as ``input``, ``on_error`` and ``max_batch_size``."""
+"""Options of ``build`` by their command-line names, such as ``input``, ``on_error`` and ``max_batch_size``."""
 _INPUTS: dict[str, list[model_config.Config]] = {
     "bytes": [],
     "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
@@ -36,7 +36,7 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
         parameters["on_error"] = chosen["on_error"]
     if chosen.get("odd_range"):
         parameters["odd_range"] = "meant"
-    if pipeline.plan.takes_boxes:  # the batch of the classifier is the boxes of one photo
+    if pipeline.plan.takes_boxes:  # a batch of the classifier consists of the boxes of one photo
         if max_batch_size:
             parameters.setdefault("max_boxes", str(max_batch_size))
         max_batch_size = 0
@@ -56,7 +56,7 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
 def last_choices(model: Model, *, is_shared: bool) -> Choices:
     """Recover the options of the build that wrote a preprocess model from its configuration.
 
-    The result is empty if ``build`` did not write the model, or if the model was changed since and is not shared.
+    The result is empty if ``build`` did not write the model, or if the user has changed the model and it is not shared.
 
     Args:
         model: The preprocess model.

@@ -1,4 +1,6 @@
-"""Ensemble in which a detector finds the boxes for the pipeline. A function of the user converts its outputs to boxes.
+"""Plans an ensemble in which a detector finds the boxes for the pipeline.
+
+A user-defined function converts the outputs of the detector to boxes:
 
 photo ─► steps of the detector ─► rows (user function) ─► boxes ─► preprocess ─► classifier
 """
@@ -34,7 +36,7 @@ class Chain:
         model: Name of the model that runs the user's function.
         files: Files of that model.
         steps: Steps of the ensemble that compute the boxes.
-        rows: Inputs of the preprocess model that these steps compute. They are also outputs of the ensemble.
+        rows: Inputs of the preprocess model that these steps compute. These inputs are also outputs of the ensemble.
     """
 
     model: str
@@ -43,7 +45,7 @@ class Chain:
     rows: tuple[Config, ...]
 
     def ends(self, inputs: Sequence[Config], outputs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
-        """Return the inputs and outputs of the ensemble with this chain, given those without it."""
+        """Return the inputs and outputs of the ensemble with this chain, given its inputs and outputs without it."""
         names = [entry["name"] for entry in self.rows]
         return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 
@@ -58,7 +60,7 @@ def chain_from(
         detector: Name of an ensemble in the repository whose input is one photo.
         file: Python file with the user's function, such as ``def rows(output0, transform, original_size)``. Its
             parameters are outputs of the detector.
-        stages: Preprocess models of the ensemble. There must be one, and its pipeline must accept boxes.
+        stages: Preprocess models of the ensemble. There must be exactly one, and its pipeline must accept boxes.
         name: Name of the ensemble that is built.
 
     Raises:

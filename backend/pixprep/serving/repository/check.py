@@ -1,4 +1,4 @@
-"""Find problems in the files of a model repository, without a server and without loading a model."""
+"""Finds problems in the files of a model repository, without a server and without loading a model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, Config
 
 _MAX_INSTANCES = 1024
-"""Maximum number of instances of a model. Each is a process or a thread that may hold a copy of the model."""
+"""Maximum number of instances of a model. An instance is a process or a thread that may need a copy of the model."""
 ODD_RANGE = "pass --odd-range if this is intended"
 _OTHERS = {
     "lost+found": "a folder of the volume's file system",
@@ -33,7 +33,7 @@ _OTHERS = {
     "__MACOSX": "a folder of an archive made by macOS",
     "__pycache__": "a folder of Python",
 }
-"""Folders that other programs create in a model repository, and their descriptions."""
+"""Names of folders that other programs create in a model repository, and descriptions of these folders."""
 # file that each backend loads from a version directory, and how to create it
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline to this file"),
@@ -52,7 +52,7 @@ def check(repository: Path | Repository) -> list[Problem]:
     """Find problems that prevent a model repository from loading, or its ensembles from working.
 
     Returns:
-        The problems, ordered by model; an empty list for a valid repository.
+        The problems, ordered by model, or an empty list for a valid repository.
 
     Raises:
         SetupError: tritonclient, which parses config.pbtxt, or onnx is not installed.
@@ -66,7 +66,7 @@ def check(repository: Path | Repository) -> list[Problem]:
 
 
 def _not_a_repository(folder: Path) -> Problem | None:
-    """Return a problem if the folder is a model, or a version of one, instead of a repository."""
+    """Return a problem if the folder is a model or a version of a model, instead of a repository."""
     if (folder / CONFIG_FILE).is_file() or any(folder.glob(f"[0-9]*/{model_config.PIPELINE_FILE}")):
         parent = folder.parent if folder.name else Path("..")
         return Problem(folder.name, "is a model, not a repository", f"pass its repository, {parent}")
@@ -77,7 +77,7 @@ def _not_a_repository(folder: Path) -> Problem | None:
 
 
 def check_models(repository: Repository) -> Iterator[Problem]:
-    """Find problems within each model."""
+    """Find the problems within each model of a repository."""
     for model in repository.models.values():
         if model.name in _OTHERS:
             what = f"is {_OTHERS[model.name]}, which Triton treats as a model"
@@ -124,11 +124,11 @@ def check_pipeline(path: Path, *, odd_range: bool = False) -> list[Problem]:
 
 
 def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
-    """Return notes about tensors that training resizes differently, required numeric inputs, and variable sizes.
+    """Return notes about tensors that are resized differently in training, required numeric inputs, and variable sizes.
 
     Args:
         pipeline: Pipeline that is served.
-        asks: Whether clients send the numeric inputs. If not, a previous model computes them.
+        asks: Whether clients must send the numeric inputs. If False, a preceding model computes these inputs.
     """
     numbers = ", ".join(f'"{name}" {spec}' for name, spec in pipeline.inputs.items())
     specs = {name: output.spec for name, output in pipeline.outputs.items()}
@@ -153,8 +153,9 @@ def lacking(config: Mapping[str, Any]) -> list[str]:
 def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]:
     """Return notes about each pipeline of a repository, or about a pipeline file.
 
-    The notes describe ops that serving omits, differences from training, required numeric inputs, and normalization or
-    resizing that the next model repeats or lacks. For a repository, the last notes list all files that contain code.
+    The notes describe ops that are omitted in serving, differences from training, required numeric inputs, and
+    normalization or resizing that the next model repeats or that is missing. For a repository, the last notes list all
+    files that contain code.
 
     Args:
         path: Path of the repository or of the pipeline file.
@@ -185,7 +186,7 @@ def _pipeline_notes(file: Path, pipeline: Pipeline, takers: Iterable[Door] = (),
 
 
 def _problem(where: str, error: PixprepError) -> Problem:
-    """Convert an error to a problem. A file name at the beginning of the message is removed."""
+    """Convert an error to a problem, and remove the file name at the beginning of its message."""
     return Problem(where, str(error).removeprefix(f"{Path(where).name}: "))
 
 
@@ -254,7 +255,7 @@ def _check_fields(model: Model, config: Config, backend: str) -> Iterator[Proble
 
 
 def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Problem]:
-    """Report a file that the configuration names if it is missing, or outside the model's directory."""
+    """Yield a problem if a file that the configuration refers to is missing or is outside the model's directory."""
     if Path(name).is_absolute() or ".." in Path(name).parts:
         yield Problem(where, "is outside the model's directory", "move the file into it")
     elif not (folder / name).exists():
@@ -264,7 +265,8 @@ def _missing(folder: Path, where: str, name: str, remedy: str) -> Iterator[Probl
 def _backend(model: Model) -> str:
     """Return the name of the backend, or ``""`` if it is unknown.
 
-    As in Triton, it is taken from the configuration, the suffix of the directory, or the name of the model's file.
+    As in Triton, the backend is determined from the configuration, the suffix of the directory, or the name of the
+    model's file.
     """
     if "platform" in model.config:
         return str(model.config["platform"]).partition("_")[0]  # such as tensorrt_plan
@@ -275,7 +277,7 @@ def _backend(model: Model) -> str:
 
 
 def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
-    """Find problems of a pipeline, and contradictions between the pipeline and its configuration."""
+    """Find problems with a pipeline, and contradictions between the pipeline and its configuration."""
     if not version.has(model_config.PIPELINE_FILE):
         return
     file, where = version.where(model_config.PIPELINE_FILE), version.model.where
@@ -293,7 +295,7 @@ def _check_pixprep(version: Version, _backend: str) -> Iterator[Problem]:
 
 
 def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
-    """Compare the declared inputs and outputs with the ONNX file, from which a TensorRT plan may have been built."""
+    """Compare the declared inputs and outputs with the ONNX file, from which the TensorRT plan may have been built."""
     where = version.where(ONNX_FILE)
     if backend == "python":
         script = version.folder / "model.py"

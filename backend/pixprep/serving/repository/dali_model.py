@@ -1,4 +1,4 @@
-"""Convert a model folder of dali_backend: translate its ``config.pbtxt``, and report fields without an equivalent."""
+"""Converts a model folder of dali_backend, translates its ``config.pbtxt``, and reports fields that are omitted."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _READ = (
     "default_model_filename",
 )
 _PARAMETERS = {"num_threads": "threads"}
-"""Parameters of dali_backend that are translated, and their names in pixprep. Other parameters are not copied, because
-some of Triton's parameters run programs, such as EXECUTION_ENV_PATH."""
+"""Names of the dali_backend parameters that are translated, and the corresponding names in pixprep. Other parameters
+are not copied, because some of Triton's parameters, such as EXECUTION_ENV_PATH, run programs."""
 _SPLITS = ("split_along_outer_axis", "split_outer_dim")
-"""New and old name of the parameter that splits a tensor along its first dimension."""
+"""New and old name of the dali_backend parameter that splits a tensor along its first dimension."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class DaliModel:
     Attributes:
         folder: Folder of the model.
         file: File of the version: the serialized graph, or the Python file that defines it.
-        config: ``config.pbtxt`` in JSON form; empty if the file does not exist.
-        is_batched: Whether Triton batches requests. If ``max_batch_size`` is 0 in the file, it does not, and the
-            declared dims include the batch dimension.
+        config: ``config.pbtxt`` in JSON form, or an empty dict if the file does not exist.
+        is_batched: Whether Triton batches requests. If ``max_batch_size`` is 0 in the file, Triton does not batch
+            requests, and the declared dims include the batch dimension.
     """
 
     folder: Path
@@ -72,7 +72,7 @@ class DaliModel:
 
 
 def find_dali_model(folder: Path) -> list[DaliModel]:
-    """Find the versions of a dali_backend model that are served, the newest last; empty for any other folder.
+    """Return the served versions of a dali_backend model, the newest last. For other folders, return an empty list.
 
     Raises:
         PipelineError: The configuration is invalid, or the graph of a version is missing.
@@ -103,7 +103,7 @@ def refuse_strangers(folder: Path) -> None:
     """Check that a folder only contains files that an import writes, before it is replaced.
 
     Raises:
-        SetupError: A different file exists, for example because the folder is a whole repository.
+        SetupError: The folder contains a different file, for example because it is a whole repository.
     """
     for path in folder.rglob("*") if folder.is_dir() else [folder] if folder.exists() else []:
         first, *rest = path.relative_to(folder).parts or ("",)
@@ -126,10 +126,11 @@ def translated(
     Args:
         model: Model of dali_backend.
         pipeline: Pipeline that was imported from its graph.
-        inputs: Inputs of the graph with the types that the graph declares, or None.
+        inputs: Names of the graph's inputs, with the types that the graph declares. None: the type is not declared.
         outputs: Names of the outputs in the graph.
-        batch_size: Number of images per batch of the graph; None if the graph does not declare it.
-        output: Name of the only output of the graph that the pipeline computes; None: all outputs.
+        batch_size: Number of images per batch of the graph. None: the graph does not declare it.
+        output: Name of the only output of the graph that the pipeline computes. None: the pipeline computes all
+            outputs.
 
     Returns:
         The files of the pixprep model by their paths in its folder, and notes about fields that are omitted.
@@ -162,7 +163,7 @@ def translated(
 
 
 def _check_answers(config: Config, pipeline: Pipeline) -> None:
-    """Check that requests have the same number of responses and tensors in both backends.
+    """Check that requests receive the same number of responses and tensors from both backends.
 
     Raises:
         PipelineError: The model is decoupled, splits a clip into frames, or receives regions of a photo as matrices.
@@ -198,15 +199,15 @@ def _named(
 ) -> Pipeline:
     """Rename the outputs of a pipeline to the names that clients use.
 
-    The declared outputs correspond to those of the graph in the same order. Without a declaration, the name in the
-    graph is used.
+    The declared outputs correspond to the outputs of the graph in the same order. If an output is not declared, its
+    name in the graph is used.
 
     Args:
         model: Model of dali_backend.
         pipeline: Pipeline that was imported from its graph.
         outputs: Names of the outputs in the graph.
-        output: Name of the only output to keep; None: all outputs.
-        notes: List of notes, which is extended by those about omitted outputs and fields.
+        output: Name of the only output to keep. None: all outputs are kept.
+        notes: List that is extended by notes about omitted outputs and fields.
 
     Raises:
         PipelineError: The configuration declares more outputs than the graph has, or different types or dims.
@@ -265,10 +266,10 @@ def _left_out(what: str, entry: Config, known: Sequence[str]) -> list[str]:
 def _inputs(
     model: DaliModel, pipeline: Pipeline, graph_inputs: Mapping[str, str | None], notes: list[str]
 ) -> list[Config]:
-    """Return the inputs with the names, types and dims that clients send. The graph determines missing fields.
+    """Return the inputs with the names, types and dims that clients use. Missing fields are derived from the graph.
 
     Raises:
-        PipelineError: A declared input is not an input of the graph, which dali_backend also rejects.
+        PipelineError: A declared input is not an input of the graph. dali_backend also rejects such a declaration.
     """
     types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
     image, *numbers = model_config.inputs({}, pipeline)
@@ -305,7 +306,7 @@ def _parameters(parameters: Mapping[str, Any], notes: list[str]) -> Config:
 
 
 def _groups(groups: Sequence[Config], notes: list[str]) -> list[Config]:
-    """Translate the instance groups. Groups other than KIND_CPU run on GPUs if the server has any, else on the CPU."""
+    """Translate the instance groups. Groups other than KIND_CPU run on GPUs if the server has GPUs, or on the CPU."""
     made = []
     for group in groups:
         kind, count = group.get("kind", "KIND_AUTO"), int(group.get("count", 1))

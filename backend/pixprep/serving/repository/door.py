@@ -1,4 +1,4 @@
-"""Detect preprocessing in the first nodes of an ONNX file that repeats, or lacks, the normalization of the pipeline.
+"""Detects preprocessing in the first nodes of an ONNX file, to find normalization that is missing or applied twice.
 
 The graph is followed from an input to the first node that is not preprocessing. Casts and transposes are skipped.
 ``Sub``, ``Add``, ``Mul`` and ``Div`` with constants, and ``BatchNormalization``, are folded to one scale and offset.
@@ -37,13 +37,13 @@ _LEARNED = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
     *("QLinearConv", "QLinearMatMul"),
 )
-"""Operators with learned weights, with which the network itself begins."""
+"""Operators with learned weights. The network itself begins with one of them."""
 _ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
-"""Maximum number of nodes to follow. Usually there are a few, but a broken file may contain a cycle."""
+"""Maximum number of nodes to follow. Usually there are only a few nodes, but a broken file may contain a cycle."""
 _MAX_VALUES = 16
-"""Maximum number of values of a constant: a scalar, or one value per channel."""
+"""Maximum number of values in a constant, which is either a scalar or contains one value per channel."""
 
 
 @dataclass
@@ -51,9 +51,10 @@ class _Start:
     """First nodes of a graph after one input.
 
     Attributes:
-        arithmetic, resizes: Descriptions of the arithmetic and of the resize nodes.
-        scale, offset: Combined arithmetic, ``value * scale + offset``, with one value or one per channel.
-        is_learned: Whether the arithmetic contains a batch norm, whose learned values follow no convention.
+        arithmetic, resizes: Descriptions of the arithmetic nodes and of the resize nodes.
+        scale, offset: Combined effect of the arithmetic nodes, ``value * scale + offset``. Both have one value, or one
+            value per channel.
+        is_learned: Whether the arithmetic contains a batch norm, whose learned values do not follow a convention.
         is_followed: Whether the network itself follows directly, without unknown nodes before it.
         makes_images: Whether the model returns an image, so that a resize of its input may be part of its function.
     """
@@ -71,7 +72,7 @@ class Door(NamedTuple):
     """Input of an ONNX file that receives a tensor of a pipeline.
 
     Attributes:
-        where: Name of the file in notes.
+        where: Name of the file, as it appears in notes.
         graph: Function that returns the ``onnx.ModelProto`` of the file.
         port: Name of the input.
         output: Name of the pipeline's tensor.
@@ -86,13 +87,13 @@ class Door(NamedTuple):
 def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "", odd_range: bool = False) -> list[str]:
     """Return notes about pixel values that are never normalized, and about steps that are applied twice.
 
-    Doubtful cases are not reported. If the next model is not known, pixel values 0 to 255 are reported unless the
-    pipeline was imported from a library.
+    Doubtful cases are not reported. If the model that receives a tensor is unknown, pixel values 0 to 255 are reported
+    unless the pipeline was imported from a library.
 
     Args:
         pipeline: Serving side of the pipeline.
-        doors: Model inputs that receive its tensors. Files that cannot be read are ignored.
-        own: Prefix of a note about a tensor whose next model is not known, such as ``"pipeline.json: "``.
+        doors: Model inputs that receive the pipeline's tensors. Files that cannot be read are ignored.
+        own: Prefix of notes about tensors that an unknown model receives, such as ``"pipeline.json: "``.
         odd_range: Whether pixel values without normalization are intended.
     """
     bare = [] if odd_range else bare_levels(pipeline)
@@ -130,7 +131,7 @@ def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
 
 
 def bare_levels(pipeline: Pipeline) -> list[str]:
-    """Return the names of floating-point tensors with pixel values 0 to 255, which few models are trained with."""
+    """Return the names of floating-point tensors with pixel values 0 to 255, which few models expect."""
     return [
         name
         for name, plan in pipeline.plan.outputs.items()
@@ -142,7 +143,7 @@ def bare_levels(pipeline: Pipeline) -> list[str]:
 
 
 def doors_in(repository: Repository) -> dict[str, list[Door]]:
-    """Return the inputs of ONNX files in the ensembles of a repository, by the model whose tensors they receive."""
+    """Return the ONNX inputs in a repository's ensembles, by the preprocess model whose tensors they receive."""
     found: dict[str, list[Door]] = {}
     for steps in repository.ensembles.values():
         sources = {tensor: (step.model, output) for step in steps for output, tensor in step.outputs.items()}
@@ -202,7 +203,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
 
 
 def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Start:
-    """Follow the graph from an input, as long as exactly one node consumes each value.
+    """Follow the graph from an input as long as each value has exactly one consumer.
 
     Args:
         graph: The ``onnx.GraphProto``.
@@ -235,7 +236,10 @@ def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Star
 
 
 def _constant(graph: Any, name: str) -> F64 | None:
-    """Return the values of a constant as a 1-D array; None if they are computed, in a separate file, or too many."""
+    """Return the values of a constant as a 1-D array.
+
+    The result is None if the values are computed, if they are in a separate file, or if there are too many values.
+    """
     import onnx  # noqa: PLC0415
 
     for _ in range(8):  # an exporter may reshape a constant with additional nodes
@@ -259,7 +263,7 @@ def _constant(graph: Any, name: str) -> F64 | None:
 
 
 def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
-    """Return the scale and offset that one node applies to ``name``; None if it is not arithmetic with constants."""
+    """Return the scale and offset that a node applies to the value ``name``, or None if it is not such arithmetic."""
     if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
         return None
     if node.op_type == "BatchNormalization":
@@ -296,7 +300,7 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _makes_images(graph: Any, channels: int) -> bool:
-    """Return whether an output is an image with these channels, as for a super-resolution model."""
+    """Return whether an output is an image with this number of channels, as in a super-resolution model."""
     shapes = [[dim.dim_value for dim in each.type.tensor_type.shape.dim] for each in graph.output]
     return any(len(shape) == 4 and channels in (shape[1], shape[3]) for shape in shapes)
 
@@ -309,7 +313,7 @@ def _shown(node: Any) -> str:
 
 
 def _normalized_twice(start: _Start, output: Output) -> str:
-    """Return a note if pipeline and model both normalize the image; ``""`` if their combination is usual."""
+    """Return a note if both the pipeline and the model normalize the image, or ``""`` if the combination is common."""
     own = [op for op in output.chain if isinstance(op, Normalize)]
     if not own or not start.arithmetic:
         return ""
@@ -334,10 +338,11 @@ def _normalized_twice(start: _Start, output: Output) -> str:
 def _is_usual(scale: float, offset: float, most: float) -> bool:
     """Return whether ``pixel * scale + offset`` is a common normalization.
 
-    A common one maps the pixel values 0 to 255 to a range with a width of 1 to 5, or 255 if it only subtracts a mean.
-    Its zero is at pixel value 0, or near the mean of photographs. For dark images with little contrast, such as X-rays,
-    ranges are wider. Two normalizations in sequence are not common: ImageNet's, applied twice, has a width of 19, and
-    (x / 255 - 0.5) / 0.5, applied twice, has its zero at pixel value 191.
+    A common normalization maps the pixel values 0 to 255 to a range whose width is 1 to 5, or 255 if it only subtracts
+    a mean. The pixel value that it maps to 0 is 0, or near the mean of photographs. For dark images with little
+    contrast, such as X-rays, the ranges are wider. Two normalizations in sequence can be distinguished from a common
+    normalization: ImageNet's normalization, applied twice, has a range with a width of 19, and (x / 255 - 0.5) / 0.5,
+    applied twice, maps the pixel value 191 to 0.
 
     Args:
         scale: Factor of the normalization.
@@ -351,7 +356,7 @@ def _is_usual(scale: float, offset: float, most: float) -> bool:
 
 
 def _remedy(start: _Start, channels: int) -> str:
-    """Return the fix in the pipeline for a model that normalizes its input."""
+    """Return the change to the pipeline that is necessary because the model itself normalizes its input."""
     own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
     takes_levels, takes_unit = (
         all(_is_usual(scale * unit, offset, 6.0) for scale, offset in own) for unit in (1, 1 / 255)

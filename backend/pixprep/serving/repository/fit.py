@@ -1,4 +1,4 @@
-"""Match a pipeline's tensors with a classifier's inputs, and describe how to fix mismatches."""
+"""Matches a pipeline's tensors with a classifier's inputs, and describes how to fix mismatches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KNOWN = {
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
     "scale_factor": '{"op": "scale_factor"}',
 }
-"""Inputs of RT-DETR and PaddleDetection, and the ops that compute them."""
+"""Names of numeric inputs of RT-DETR and PaddleDetection, and the ops that compute these inputs."""
 _MAX_NUMBERS = 6
 """Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
 _EACH = "pass --pipeline INPUT=FILE for each input"
@@ -36,8 +36,8 @@ _USUAL = "tchw"
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
     """Find the pipeline output for each input of the classifier, and check all inputs and outputs.
 
-    Outputs and inputs are matched by name. If one tensor and one input remain, they are matched although their names
-    differ. The input of the classifier may therefore be named "image", like that of the ensemble.
+    Outputs and inputs are matched by name. If exactly one tensor and one input remain, they are matched although their
+    names differ. The input of the classifier may therefore be named "image", like the input of the ensemble.
 
     Args:
         classifier: Classifier that receives the tensors.
@@ -57,7 +57,7 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
 
 
 def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """Find the pipeline output for each input of the classifier, see ``connect``, and check the inputs only."""
+    """Find the pipeline output for each input of the classifier like ``connect``, but do not check the outputs."""
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
@@ -94,7 +94,7 @@ def check_outputs(
 def carried(classifier: Classifier) -> tuple[Tensor, ...]:
     """Return the outputs of the classifier that become outputs of the ensemble.
 
-    An output that has only a batch dimension, such as a count of boxes, is omitted if other outputs exist.
+    An output that only has a batch dimension, such as a number of boxes, is omitted if other outputs exist.
     """
     wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
     return tuple(wide) or classifier.outputs
@@ -137,7 +137,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
 
 
 def _is_image(tensor: Tensor) -> bool:
-    """Return whether an input has the shape of images or clips, with 1, 3 or 4 channels or only dynamic dimensions."""
+    """Return whether an input has a shape of images or clips: 1, 3 or 4 channels, or only dynamic dimensions."""
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
     return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
@@ -155,7 +155,7 @@ def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str,
 
 
 def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Return a note for each input whose dims are named in the opposite order of height and width."""
+    """Return a note for each input whose dims, according to their names, have height and width swapped."""
     notes = []
     for tensor in classifier.inputs:
         layout = pipeline.outputs[pairs[tensor.name]].spec.layout if tensor.name in pairs else None
@@ -169,7 +169,7 @@ def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[
 
 
 def _sides(tensor: Tensor) -> str:
-    """Return ``hw`` or ``wh`` according to the names of an input's dims in the file; ``""`` without such names."""
+    """Return ``hw`` or ``wh`` according to the names of an input's dims in the file, or ``""`` if they lack names."""
     words = [word.lower() for word in tensor.words]
     found = [side[0] for word in words for side in ("height", "width") if word == side[0] or side in word]
     return "".join(found) if sorted(found) == ["h", "w"] else ""
@@ -221,7 +221,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
 
 
 def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Return the fix in a pipeline of variable size for a model that accepts a single size."""
+    """Return the change to a pipeline with variable output size that a model with a fixed input size requires."""
     most, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
     names = {"h": "min_height", "w": "min_width"}
     if all(most[axis] <= lengths[axis] for axis in free):
@@ -230,7 +230,7 @@ def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str
 
 
 def _check_packed(tensor: Tensor, output: Output) -> None:
-    """Reject an input of a model without a batch dimension that does not fit an output of a pipeline of patches."""
+    """Raise PipelineError if an input of a model for concatenated patches does not match the pipeline's output."""
     spec, dtype = output.spec, _DTYPES.get(tensor.data_type)
     dims = served_dims(spec, [-1])
     if spec.dtype != dtype:
@@ -258,13 +258,13 @@ def _check_output(tensor: Tensor, taken: Sequence[str], max_batch_size: int, *, 
 
 
 def is_batch_second(tensor: Tensor) -> bool:
-    """Return whether an output is time-major: a fixed first dimension, and the dynamic batch dimension second."""
+    """Return whether an output is time-major: its first dimension is fixed, and its second is the dynamic batch."""
     shape = tensor.shape or ()
     return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:]
 
 
 def transposed(tensor: Tensor, source: str) -> list[str]:
-    """Return the error message for a time-major output, followed by lines of code that append a Transpose."""
+    """Return the error message for a time-major output, followed by lines of code that append a Transpose node."""
     shape = tensor.shape or ()
     name, order = f"{tensor.name}_by_image", [1, 0, *range(2, len(shape))]
     return [
@@ -293,12 +293,12 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
 
 
 def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
-    """Return the fix in the pipeline for a model with different dims; ``""`` if a pipeline cannot have these dims.
+    """Return the change to the pipeline that the dims of a model require. ``""``: a pipeline cannot have these dims.
 
     Args:
         output: Output of the pipeline.
         wanted: Dims of one image in the model.
-        order: ``hw`` or ``wh`` if the order of height and width is known; ``""`` for the order of the pipeline.
+        order: ``hw`` or ``wh`` if the order of height and width is known. ``""`` means the order of the pipeline.
     """
     sides = output.spec.lengths
     axes = "".join(axis for axis in _USUAL if axis in sides)
@@ -333,13 +333,13 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
         ]
         if (
             isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide)
-        ):  # center_crop would pad the image
+        ):  # center_crop alone would pad the image
             remedies.append("resize to at least that size")
     return " and ".join(remedies)
 
 
 def _of_channels(output: Output, wanted: int) -> list[str]:
-    """Return the fixes in the pipeline for a model with a different number of channels."""
+    """Return the changes to the pipeline that a model with a different number of channels requires."""
     first, *_ = output.chain
     assert isinstance(first, FirstOp)
     own, color = first.infer().channels, f"set {op_name(first)} color to "
@@ -355,16 +355,16 @@ def _of_channels(output: Output, wanted: int) -> list[str]:
 
 
 def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
-    """Find the layout of these axes that best matches dims, judged by their numbers of frames and channels.
+    """Find the layout of the given axes that best matches the dims of a model in its numbers of frames and channels.
 
     Args:
         spec: Tensor of the pipeline.
-        wanted: Dims of one image in the model; -1 matches every length.
+        wanted: Dims of one image in the model. -1 matches every length.
         order: ``hw`` or ``wh``.
         axes: Axes of the layout.
 
     Returns:
-        The layout, or None if it would need a dimension of 1 where the model has a different length.
+        The layout, or None if the layout would need a dimension of 1 for which the model has a different length.
     """
     layouts = dict.fromkeys("".join(each) for each in (spec.layout or "", *permutations(axes)))
     lengths = {**spec.lengths, "1": 1}
@@ -380,7 +380,7 @@ def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> 
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
-    """Return whether dims are equal, where -1 matches every length and None matches all dims."""
+    """Return whether two sequences of dims match. -1 matches every length, and None matches all dims."""
     if ours is None or theirs is None:
         return True
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))

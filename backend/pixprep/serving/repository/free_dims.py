@@ -1,4 +1,4 @@
-"""Make fixed dimensions of an ONNX model dynamic, and verify the result with ONNX Runtime."""
+"""Makes fixed dimensions of an ONNX model dynamic, and verifies the changed model with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from pixprep.spec import TensorSpec
 Array = npt.NDArray[Any]
 _ROWS = 2
 _CLOSE = 1e-3
-"""Maximum difference between the results of an image alone and in a batch, as a fraction of the maximum value. Rounding
-errors from a different order of summation are smaller, but results that depend on other images differ more."""
+"""Maximum difference between the outputs for an image alone and for the same image in a batch, as a fraction of the
+maximum value. Rounding errors from a different order of summation are smaller than this. If outputs depend on the other
+images of the batch, the difference is larger."""
 
 
 def loosened(model: Classifier) -> Classifier:
@@ -38,8 +39,8 @@ def loosened(model: Classifier) -> Classifier:
 def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     """Return a copy of a model with a dynamic batch dimension and with the image size of the pipeline.
 
-    The batch is also made dynamic in a Reshape with a constant shape. The copy is verified with two random images: each
-    must have the same outputs alone and in a batch.
+    In Reshape nodes with a constant shape, the batch dimension also becomes dynamic. The copy is verified with two
+    random images. For each image, the outputs must be the same whether the image is processed alone or in a batch.
 
     Args:
         graph: The ``onnx.ModelProto``, without external weights.
@@ -101,7 +102,7 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
 
 
 def _free_forms(graph: Any, batch: int) -> None:
-    """Make the batch dynamic in constant shapes of Reshape nodes that begin with the batch size."""
+    """Make the batch dimension dynamic in the constant shapes of Reshape nodes that begin with the batch size."""
     import onnx  # noqa: PLC0415
 
     forms = {node.input[1] for node in graph.node if node.op_type == "Reshape"}
@@ -122,7 +123,7 @@ def _free_forms(graph: Any, batch: int) -> None:
 
 
 def _set_dims(value: Any, sides: Any) -> None:
-    """Set the shape of a graph input or output to a dynamic batch followed by these dimensions; -1 is dynamic."""
+    """Set the shape of a graph input or output to a dynamic batch and the given dimensions, where -1 is dynamic."""
     shape = value.type.tensor_type.shape
     del shape.dim[:]
     shape.dim.add().dim_param = "batch"

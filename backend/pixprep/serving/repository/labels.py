@@ -1,4 +1,4 @@
-"""Labels of a classifier: read them from files in common formats, and assign them to outputs."""
+"""Reads the labels of a classifier from files in common formats, and assigns labels to outputs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def read_labels(path: Path) -> list[str]:
     """Read the labels from a file, in the order of the classes.
 
     Args:
-        path: Text file with one name per line (empty lines at the end are ignored), or JSON file. The JSON file
-            contains a list of names, an object from numbers to names (also as the field ``id2label``), or an object
-            from names to numbers (Keras' ``class_indices``).
+        path: Text file or JSON file. A text file contains one name per line, and empty lines at its end are ignored. A
+            JSON file contains a list of names, an object that maps numbers to names (also in the field ``id2label``),
+            or an object that maps names to numbers (Keras' ``class_indices``).
 
     Raises:
         PipelineError: The file does not have one of these formats.
@@ -53,10 +53,10 @@ def read_labels(path: Path) -> list[str]:
 
 
 def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the labels in the metadata of an ONNX file; empty if the metadata does not contain labels.
+    """Return the labels in the metadata of an ONNX file, or an empty tuple if the metadata does not contain labels.
 
-    They are in the field ``names`` (Ultralytics, as ``{0: 'cat', 1: 'dog'}``), ``character`` (PaddleOCR, with one name
-    per line), or ``labels`` (as a list, as JSON or with one name per line).
+    Supported fields are ``names`` (Ultralytics, such as ``{0: 'cat', 1: 'dog'}``), ``character`` (PaddleOCR, with one
+    name per line), and ``labels`` (a list, JSON, or one name per line).
     """
     for key in ("names", "labels", "character"):
         text = entries.get(key, "")[:_MAX_BYTES]
@@ -71,7 +71,7 @@ def from_metadata(entries: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _in_order(found: Any) -> list[str] | None:
-    """Convert a list, or an object of numbers and names, to a list of labels; None if the value is not valid."""
+    """Convert a list, or a dict of numbers and names, to a list of labels. Return None if the value is not valid."""
     if isinstance(found, dict):
         try:
             if all(type(number) is int for number in found.values()):  # Keras' class_indices
@@ -88,14 +88,14 @@ def _in_order(found: Any) -> list[str] | None:
 
 
 def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> None:
-    """Check labels for several outputs.
+    """Check that the labels for several outputs match these outputs.
 
     Args:
         outputs: Outputs of the model.
         heads: Labels by the name of the output.
 
     Raises:
-        PipelineError: An output does not exist, or has a different number of scores.
+        PipelineError: An output does not exist, or its number of scores differs from the number of its labels.
     """
     dims = {output.name: (output.shape or ())[1:] for output in outputs}
     for name, words in heads.items():
@@ -108,13 +108,13 @@ def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> N
 
 
 def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Find the output to which labels belong: a vector with one score per label.
+    """Find the output that the labels describe, which is a vector with one score per label.
 
     Args:
         outputs: Outputs of the model.
-        chosen: Labels from the user; may be empty.
-        own: Labels from the model's file, used if ``chosen`` is empty. They may not match an output, such as the
-            classes of a detector.
+        chosen: Labels from the user. The sequence may be empty.
+        own: Labels from the model's file, which are used if ``chosen`` is empty. It is not an error if they do not
+            match an output, as is the case for the classes of a detector.
 
     Returns:
         The name of the output and the labels. Both are empty if ``chosen`` is empty and ``own`` does not match.
@@ -135,12 +135,12 @@ def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str
 
 
 def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
-    """Return a note about other outputs with one score per class that remain without labels.
+    """Return a note about other outputs that have one score per class but do not have labels.
 
     Args:
         outputs: Outputs of the model.
-        name: Name of the output that has the labels; may be empty.
-        labels: The labels.
+        name: Name of the output that has the labels, or an empty string.
+        labels: Labels of that output.
     """
     dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
     others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}

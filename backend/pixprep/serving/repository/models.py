@@ -1,4 +1,4 @@
-"""Inputs and outputs that a model declares, and problems of a repository."""
+"""Defines the inputs and outputs that a model declares, and the problems of a repository."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MAX_SUGGESTED = 64  # maximum number of names that are compared with a misspell
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a model repository.
+    """One problem in a model repository.
 
     Attributes:
         where: Path of the file or directory, relative to the repository.
         what: Description of the problem.
-        remedy: How to fix the problem; ``""`` if ``what`` contains that.
+        remedy: Description of the fix, or ``""`` if ``what`` already describes the fix.
     """
 
     where: str
@@ -37,11 +37,11 @@ class Tensor:
 
     Attributes:
         name: Name of the tensor.
-        data_type: Triton's data type, such as ``TYPE_FP32``; ``""`` if Triton does not support the type.
-        shape: Shape, including the batch dimension if ``is_batched``, with -1 for a dynamic dimension. None if the
+        data_type: Triton's data type, such as ``TYPE_FP32``, or ``""`` if Triton does not support the type.
+        shape: Shape, including the batch dimension if ``is_batched``. -1 represents a dynamic dimension. None: the
             shape is not declared.
         is_optional: Whether a request may omit this input.
-        is_batched: Whether the first dimension is the batch.
+        is_batched: Whether the first dimension is the batch dimension.
         words: Name or number of each dimension in an ONNX file.
     """
 
@@ -69,12 +69,12 @@ class Declared:
 
     @property
     def max_batch_size(self) -> int:
-        """Maximum batch size; 0 if the model does not support batching."""
+        """Maximum batch size, or 0 if the model does not support batching."""
         return int(self.config.get("max_batch_size", 0))
 
     @cached_property
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Declared tensors by name, under the keys ``input`` and ``output``. A key without declarations is missing."""
+        """Declared tensors by name, under the keys ``input`` and ``output``. Either key may be missing."""
         batch = (-1,) * (self.max_batch_size > 0)
         return {
             side: {
@@ -93,7 +93,7 @@ class Declared:
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Return the hint for an unknown name in a message: a similar known name, or a list of all names."""
+    """Return the hint that a message about an unknown name contains: a similar name, or a list of all names."""
     if len(known) > _MAX_SUGGESTED:
         return f"it is not one of {len(known):,} names"
     near = get_close_matches(name, list(known), n=1)

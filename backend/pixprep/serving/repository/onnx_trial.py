@@ -2,9 +2,9 @@
 
 python -m pixprep.serving.repository.onnx_trial model.onnx
 
-It reads the inputs by name from ``inputs.npz`` in the current folder, and writes the outputs by number to
-``outputs.npz``. If the run fails, it searches for an input shape that the model accepts, and writes it to
-``shape.json``.
+The program reads the inputs by name from ``inputs.npz`` in the current folder, and writes the outputs by number to
+``outputs.npz``. If the run fails, the program searches for an input shape that the model accepts, and writes this shape
+to ``shape.json``.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import onnxruntime
 from pixprep.cores import cores
 
 MAX_BYTES = 16 << 30
-"""Limit of the address space in bytes, because an ONNX file may allocate any amount."""
+"""Maximum size of the address space in bytes, because an ONNX file may allocate any amount of memory."""
 _SIDES = (112, 128, 160, 192, 224, 240, 256, 260, 288, 299, 300, 320, 336, 384, 416, 448, 480, 512, 608, 640, 768, 800)
 _SEARCH_S = 5.0
 
 
 def main(onnx: str) -> None:
-    """Run the program on an ONNX file."""
+    """Run an ONNX file once, as the docstring of this module describes."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
@@ -52,7 +52,7 @@ def main(onnx: str) -> None:
 
 
 def _shape(session: Any, example: Any) -> list[int] | None:
-    """Search for a similar shape that the model accepts; None if its dimensions are fixed or the search fails."""
+    """Return a similar shape that the model accepts. None: its dimensions are fixed, or no such shape is found."""
     (tensor,) = session.get_inputs()
     end = time.monotonic() + _SEARCH_S
     for shape in _shapes(example.shape, tensor.shape):
@@ -67,7 +67,7 @@ def _shape(session: Any, example: Any) -> list[int] | None:
 
 
 def _shapes(shape: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
-    """Yield shapes to try: height and width rounded up to multiples of 32, then squares, the nearest first."""
+    """Yield shapes to try. First, round height and width up to multiples of 32; then try squares, the nearest first."""
     free = [axis for axis in range(1, len(shape)) if not isinstance(declared[axis], int) and shape[axis] > 4]
     if not free:
         return

@@ -1,4 +1,4 @@
-"""Read and write the text of ``config.pbtxt`` files."""
+"""Reads and writes the text of ``config.pbtxt`` files."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config,
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
 LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
-"""Name of the labels file if one output has labels, and pattern of its names if several outputs have labels."""
+"""Name of the labels file if one output has labels, and pattern of the file names if several outputs have labels."""
 STAMP = "PIXPREP_BUILD_CHECKSUM"
-"""Parameter at the end of each file of ``build``, with a checksum of the text before it."""
+"""Name of the parameter at the end of each ``config.pbtxt`` from ``build``, with a checksum of the text before it."""
 _NO_CLIENT = f"reading a config.pbtxt that `pixprep build` did not write requires tritonclient: {install('client')}"
 _UNSET = -(1 << 31)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 _LISTS = ("dims", "input", "output", "instance_group", "step")
 _MAPS = ("parameters", "input_map", "output_map")
-"""Repeated fields, and map fields, in files that ``build`` writes."""
+"""Names of the repeated fields and names of the map fields in files that ``build`` writes."""
 _FORMATS = {"chw": "FORMAT_NCHW", "hwc": "FORMAT_NHWC"}
 _DEFAULT_INSTANCES = "# By default, Triton creates one instance per GPU, or one on the CPU if there is no GPU."
-# Lines of a classifier's config.pbtxt for its instances and the memory of its inputs.
+# Lines in a classifier's config.pbtxt that configure its instances and the memory of its inputs.
 _DEVICES = {
     "onnxruntime": [
         "# One instance suffices: ONNX Runtime uses all cores.\ninstance_group { count: 1 kind: KIND_CPU }"
@@ -46,7 +46,7 @@ _ALONE = (
 
 
 class Names(NamedTuple):
-    """Names of the three models."""
+    """Names of the three models that ``build`` writes."""
 
     preprocess: str = "preprocess"
     classifier: str = "classifier"
@@ -62,9 +62,9 @@ class Step(NamedTuple):
     """Step of an ensemble.
 
     Attributes:
-        model: Name of its model.
-        inputs, outputs: Names of the ensemble's tensors by the names of the model's inputs and outputs.
-        version: Version of the model; -1 is the newest version that is served.
+        model: Name of the model that the step calls.
+        inputs, outputs: Names of the ensemble's tensors, by the name of the model's input or output.
+        version: Version of the model. -1 selects the newest served version.
     """
 
     model: str
@@ -98,7 +98,7 @@ def parse(text: str) -> Config:
 
 
 def _message(tokens: Iterator[str]) -> Config:
-    """Parse one message up to its closing brace, in a text that ``build`` wrote."""
+    """Parse one protobuf message up to its closing brace, from the tokens of a text that ``build`` wrote."""
     made: Config = {}
     for name in tokens:
         if name == "}":
@@ -121,7 +121,7 @@ def _value(first: str, tokens: Iterator[str]) -> Any:
 
 
 def writes_batch_size(text: str) -> bool:
-    """Return whether a ``config.pbtxt`` contains ``max_batch_size``. In the JSON form, a missing field is also 0."""
+    """Return whether a ``config.pbtxt`` sets ``max_batch_size``. In the JSON form, a missing field appears as 0."""
     with needing(_NO_CLIENT):
         from google.protobuf import text_format  # noqa: PLC0415  (as above)
         from tritonclient.grpc import model_config_pb2  # noqa: PLC0415
@@ -144,14 +144,14 @@ def config_text(config: Config) -> str:
 
 
 def is_unchanged(text: str) -> bool | None:
-    """Return whether a text is unchanged since ``build`` wrote it; None if ``build`` did not write it."""
+    """Return whether a text is unchanged since ``build`` wrote it, or None if ``build`` did not write the text."""
     if STAMP not in text:
         return None
     return text == _stamped(text.rpartition("parameters {")[0])
 
 
 def preprocess(config: Config) -> str:
-    """Return the text of the configuration of a preprocess model."""
+    """Return the ``config.pbtxt`` of a preprocess model as text."""
     return _text(
         "The inputs and outputs are those of 1/pipeline.json",
         f'backend: "pixprep"\nmax_batch_size: {config["max_batch_size"]}',
@@ -164,12 +164,12 @@ def preprocess(config: Config) -> str:
 
 
 def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: bool) -> str:
-    """Return the text of the configuration of the model that converts a detector's outputs to boxes.
+    """Return the ``config.pbtxt`` of the model that converts a detector's outputs to boxes, as text.
 
     Args:
         inputs: Inputs of the model, which are outputs of the detector.
         outputs: Outputs of the model, which are inputs of the preprocess model.
-        is_batched: Whether the inputs have a batch dimension, whose length is 1.
+        is_batched: Whether the inputs have a batch dimension. The length of this dimension is 1.
     """
     return _text(
         "The model calls the function in 1/rows.py",
@@ -182,7 +182,7 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
 
 
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
-    """Return the text of the configuration of a classifier."""
+    """Return the ``config.pbtxt`` of a classifier as text."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'
     return _text(
         "The inputs and outputs are those of the classifier's file",
@@ -201,7 +201,7 @@ def ensemble(
     outputs: Sequence[Config],
     parameters: Mapping[str, str],
 ) -> str:
-    """Return the text of the configuration of an ensemble. Of ``parameters``, only those for clients are written."""
+    """Return the ``config.pbtxt`` of an ensemble as text. It contains only those ``parameters`` that clients need."""
     return _text(
         "In a map, key is the name in the model, and value the name in the ensemble",
         f'platform: "ensemble"\nmax_batch_size: {max_batch_size}',
@@ -229,7 +229,7 @@ def _stamped(text: str) -> str:
 
 
 def _tensors(direction: str, entries: Sequence[Config]) -> str:
-    """Return the text of the inputs or outputs of a configuration."""
+    """Return the inputs or outputs of a configuration as text."""
     blocks = []
     for entry in entries:
         labels = f"  label_filename: {_quoted(entry['label_filename'])}\n" if entry.get("label_filename") else ""

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a classifier, read from an ONNX file or from a description of a TensorRT plan."""
+"""Reads the inputs and outputs of a classifier from an ONNX file, or from a description of a TensorRT plan."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FROM_ONNX = {
     **{name: f"TYPE_{name}" for name in _SAME},
 }
 PLAN_BYTES = 8
-"""Number of bytes at the beginning of a file that ``plan_fault`` needs."""
+"""Number of bytes that ``plan_fault`` needs from the beginning of a file."""
 _MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE = (".py", ".pyc", ".so")
@@ -41,8 +41,8 @@ class Classifier:
     Attributes:
         source: Name of the file, for messages.
         inputs, outputs: Tensors of the classifier.
-        data_files: Names of the files with external weights, in the folder of the ONNX file.
-        labels: Labels in the metadata of the ONNX file; may be empty.
+        data_files: Names of the files with external weights. They are in the folder of the ONNX file.
+        labels: Labels in the metadata of the ONNX file. The tuple may be empty.
     """
 
     source: str
@@ -53,9 +53,9 @@ class Classifier:
 
 
 def plan_fault(head: bytes) -> str:
-    """Return the problem of a file that is not a plan for Triton's TensorRT backend, judged by its first bytes.
+    """Check by its first bytes whether a file is a plan for Triton's TensorRT backend, and return the problem if not.
 
-    The result is empty for a plan.
+    The result is empty if the file is a plan.
     """
     if head.startswith((b"ftrt", b"ptrt")):
         return ""
@@ -70,14 +70,15 @@ def plan_fault(head: bytes) -> str:
 
 
 def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
-    """Parse the description of a classifier whose file does not declare its inputs and outputs.
+    """Parse the description of a classifier whose file does not declare inputs and outputs.
 
     Args:
-        texts: The input, followed by each output, as ``NAME:TYPE:DIMS`` with Triton's type and the dims of one image.
+        texts: Descriptions of the input and of each output, as ``NAME:TYPE:DIMS`` with Triton's data type and the dims
+            of one image.
         source: Name of the file.
 
     Raises:
-        PipelineError: A text does not have this form.
+        PipelineError: A description does not have this form.
     """
     if len(texts) < 2:
         raise PipelineError(f"--classifier-io: pass the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
@@ -110,7 +111,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
         model = onnx.load_model_from_string(content)
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
-    except MemoryError:  # not an error of the file
+    except MemoryError:  # not a problem with the file
         raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module depends on the version)
         raise PipelineError(f"{path.name}: not an ONNX file") from None
@@ -120,7 +121,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
 
 
 def without_weights(model: Any) -> Any:
-    """Return a copy of an ``onnx.ModelProto`` without the values of large weights. Their shapes are kept."""
+    """Return a copy of an ``onnx.ModelProto`` in which large weights have a shape but do not have values."""
     import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
     slim = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
@@ -151,10 +152,10 @@ def _rows(model: Any) -> dict[str, int]:
 
 
 def declared(model: Any, source: str) -> Classifier:
-    """Return the inputs and outputs of an ``onnx.ModelProto``. Its weights are not read.
+    """Return the inputs and outputs of an ``onnx.ModelProto`` without reading its weights.
 
     Raises:
-        PipelineError: A tensor or a file of weights has a name that is not safe in a terminal or a repository.
+        PipelineError: The name of a tensor or of a file with weights is not safe in a terminal or in a repository.
     """
     import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
@@ -223,7 +224,7 @@ def _external(model: Any) -> Iterator[Any]:
 
 
 def _tensors(part: Any) -> Iterator[Any]:
-    """Yield all constants of a graph or function: weights, and constants in nodes and in subgraphs."""
+    """Yield all constants of a graph or function: its weights, and the constants in nodes and in subgraphs."""
     yield from getattr(part, "initializer", ())
     for sparse in getattr(part, "sparse_initializer", ()):
         yield from (sparse.values, sparse.indices)

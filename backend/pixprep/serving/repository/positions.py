@@ -1,4 +1,4 @@
-"""Detect models that return boxes, but whose pipeline lacks the outputs that map boxes to the photo."""
+"""Detects models that return boxes, but whose pipeline lacks the outputs for mapping these boxes to the photo."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pixprep.serving.repository.ports import Classifier
 from pixprep.spec import TensorSpec
 
 _GRIDS = ((8, 16, 32), (8, 16, 32, 64))
-"""Strides of the detection heads of YOLO models."""
+"""Common sets of strides of the detection heads in YOLO models."""
 _SCORES = ("class", "label", "logit", "prob", "score")
 
 
 def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Return a note if an output looks like boxes, but the pipeline has no output that maps them to the photo.
+    """Return a note if an output looks like boxes, but the pipeline lacks an output that maps them to the photo.
 
     Args:
-        classifier: The model.
-        pipeline: Pipeline of its inputs.
-        pairs: Output of the pipeline for each input of the model.
+        classifier: Inputs and outputs of the model.
+        pipeline: Pipeline that computes the model's inputs.
+        pairs: Name of the pipeline's output for each input of the model.
 
     Returns:
         A list with at most one note.
@@ -45,7 +45,8 @@ def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, s
 def are_boxes(output: Tensor, image: TensorSpec) -> bool:
     """Return whether an output looks like boxes.
 
-    The criteria are its name, rows of four to seven values, or a dimension that is the number of cells of YOLO's grids.
+    The criteria are the name of the output, rows of four to seven values, or a dimension that equals the number of
+    cells in YOLO's grids.
     """
     dims, name = (output.shape or ())[1:], output.name.lower()
     if "box" in name or any(word in name for word in _SCORES):

@@ -1,8 +1,8 @@
-"""Read-only view of a model repository, as Triton interprets it.
+"""Provides a read-only view of a model repository, as Triton interprets the repository.
 
-Files are read when they are needed, at most once, and their contents are cached. After a change of the files, a new
-``Repository`` must be created. Properties raise ``PipelineError`` or ``OSError`` if a file is invalid or cannot be
-read, and ``SetupError`` if tritonclient, onnx or a custom operator is not installed.
+Each file is read when it is first needed, and its content is cached. After a change to the files, a new ``Repository``
+must be created. Properties raise ``PipelineError`` or ``OSError`` if a file is invalid or cannot be read, and
+``SetupError`` if tritonclient, onnx or a custom operator is not installed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _MAX_BYTES = 256 << 10  # maximum size of a configuration: parsing a larger one 
 
 @dataclass(eq=False, repr=False)
 class Repository:
-    """Model repository in a folder, which may not exist."""
+    """Model repository in a folder. The folder does not have to exist."""
 
     folder: Path
 
     @classmethod
     def at(cls, folder: Path | Repository) -> Repository:
-        """Return the repository in a folder. A ``Repository`` is returned unchanged."""
+        """Return the repository in a folder. If the argument is already a ``Repository``, return it unchanged."""
         return folder if isinstance(folder, Repository) else cls(folder)
 
     @cached_property
     def models(self) -> dict[str, Model]:
-        """Models by name."""
+        """All models of the repository by name."""
         root = Path(os.path.realpath(self.folder))
         return {name: Model(self.folder / name, root=root) for name in models_in(self.folder)}
 
@@ -64,7 +64,7 @@ class Repository:
         return {name: version for name, version in newest.items() if version and version.has(PIPELINE_FILE)}
 
     def version_of(self, step: Step) -> Version | None:
-        """Return the version that a step of an ensemble uses; None if Triton does not serve it, or it is unknown."""
+        """Return the model version that a step uses, or None if it is unknown or Triton does not serve it."""
         model = self.models.get(step.model)
         try:
             served = model.served if model else {}
@@ -75,11 +75,11 @@ class Repository:
 
 @dataclass(eq=False, repr=False)
 class Model:
-    """Model of a repository.
+    """One model of a repository.
 
     Args:
         folder: Directory of the model.
-        root: Resolved path of the repository. Links must not point outside of it. None: do not check links.
+        root: Resolved path of the repository. Links must not point outside of this path. None: links are not checked.
     """
 
     folder: Path
@@ -98,7 +98,7 @@ class Model:
 
     @cached_property
     def strays(self) -> list[Path]:
-        """Links to paths outside the repository, which would be missing in a container that mounts the repository."""
+        """Links to paths outside the repository. A container that only mounts the repository lacks these paths."""
         return list(_strays(self.folder, self.root)) if self.root else []
 
     @cached_property
@@ -126,7 +126,7 @@ class Model:
 
     @property
     def is_unchanged(self) -> bool | None:
-        """Whether the configuration is unchanged since ``build`` wrote it; None if ``build`` did not write it."""
+        """Whether the configuration is unchanged since ``build`` wrote it. None: ``build`` did not write it."""
         try:
             return pbtxt.is_unchanged(self.text or "")
         except PipelineError:
@@ -139,7 +139,7 @@ class Model:
 
     @property
     def steps(self) -> list[Step]:
-        """Steps of an ensemble in their order; empty for other models."""
+        """Steps of an ensemble in the order of the configuration; empty for other models."""
         found = []
         for step in model_config.steps(self.config):
             inputs, outputs = (dict(sorted(step.get(f"{side}_map", {}).items())) for side in ("input", "output"))
@@ -148,7 +148,7 @@ class Model:
 
     @cached_property
     def versions(self) -> dict[int, Version]:
-        """Versions by number, in ascending order: as in Triton, the directories whose names begin with a number."""
+        """Versions by number, in ascending order. As in Triton, they are the directories that begin with a number."""
         found: dict[int, Version] = {}
         for path in self.folder.iterdir():
             begin = re.match(r"\s*[+-]?[0-9]+", path.name, re.ASCII)
@@ -178,10 +178,10 @@ class Model:
 
 @dataclass(eq=False, repr=False)
 class Version:
-    """Version of a model.
+    """One version of a model.
 
     Args:
-        model: The model.
+        model: Model of the version.
         number: Version number.
         name: Name of the directory, which may have text after the number.
     """
@@ -192,7 +192,7 @@ class Version:
 
     @property
     def folder(self) -> Path:
-        """Directory from which Triton loads the files: that of the version number, even if ``name`` differs."""
+        """Directory from which Triton loads the files. Its name is the version number, even if ``name`` differs."""
         return self.model.folder / str(self.number)
 
     def where(self, file: str) -> str:
@@ -210,7 +210,7 @@ class Version:
 
     @cached_property
     def declared(self) -> Declared:
-        """Declared inputs and outputs, including those that a pipeline determines."""
+        """Declared inputs and outputs of the model, including the inputs and outputs that its pipeline determines."""
         config = self.model.config
         return Declared(
             model_config.complete(config, self.pipeline.for_serving()) if self.has(PIPELINE_FILE) else config
@@ -232,13 +232,13 @@ class Version:
 
     @cached_property
     def plan_fault(self) -> str:
-        """Problem of the file ``model.plan`` if it is not a TensorRT plan, or an empty text."""
+        """Problem with the file ``model.plan`` if it is not a TensorRT plan, or an empty string."""
         path = self.folder / PLAN_FILE
         return plan_fault(read_bytes(path, most=PLAN_BYTES)) if path.is_file() else ""
 
 
 def models_in(repository: Path) -> list[str]:
-    """Return the names of the models in a repository, which are its folders except hidden ones.
+    """Return the names of the models in a repository, which are the names of its folders except hidden folders.
 
     The result is empty if the repository does not exist.
     """
@@ -247,7 +247,7 @@ def models_in(repository: Path) -> list[str]:
 
 
 def _strays(path: Path, root: Path, depth: int = 2) -> Iterator[Path]:
-    """Yield the paths of a model that point outside the repository: its directory, versions, and files in both."""
+    """Yield links of a model to paths outside the repository: its directory, its versions, and the files in both."""
     if not Path(os.path.realpath(path)).is_relative_to(root):
         yield path
     elif depth and path.is_dir():

@@ -1,4 +1,4 @@
-"""Plan of a model repository: the files to write, and checks that they may replace existing files."""
+"""Plans the files of a model repository, and checks that these files may replace existing files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class RepositoryPlan:
     """Plan of the models to write. ``writer.write`` writes them.
 
     Attributes:
-        before: Repository in its current state.
-        names: Names of the three models.
+        before: Repository before the plan is written.
+        names: Names of the three models that ``build`` writes.
         models: Files of each model to write, by their paths in the model's folder.
         notes: Notes for the user, such as remaining steps.
     """
@@ -51,7 +51,7 @@ class RepositoryPlan:
 
 
 def _stays(model: Model, files: Mapping[str, Content]) -> bool:
-    """Return whether a model already has these files. ``config.pbtxt`` files are compared by their content."""
+    """Return whether a model already has these files. ``config.pbtxt`` files may differ in their formatting."""
     return all(
         _settings(model.config) == _settings(pbtxt.parse(str(content)))
         if name == CONFIG_FILE
@@ -61,7 +61,7 @@ def _stays(model: Model, files: Mapping[str, Content]) -> bool:
 
 
 def _settings(config: Config) -> Config:
-    """Return a configuration without the checksum of ``build``."""
+    """Return a configuration without the checksum that ``build`` adds."""
     parameters = {key: value for key, value in config.get("parameters", {}).items() if key != pbtxt.STAMP}
     return {**config, "parameters": parameters}
 
@@ -76,7 +76,7 @@ def has_content(path: Path, content: Content) -> bool:
 
 
 def refuse_taken(plan: RepositoryPlan) -> None:
-    """Check that models of other ensembles are not changed. This also applies with ``--force``.
+    """Check that the plan does not change models of other ensembles. The check also applies with ``--force``.
 
     Raises:
         SetupError: A model is also part of a different ensemble, or a configuration cannot be read.
@@ -102,10 +102,10 @@ def refuse_taken(plan: RepositoryPlan) -> None:
 
 
 def refuse_foreign(plan: RepositoryPlan) -> None:
-    """Check that no files are overwritten or removed that ``build`` did not write, or that were changed since.
+    """Check that the plan does not overwrite or remove files that the user has written or changed.
 
     Raises:
-        SetupError: Such a file exists. The message contains the path of the first one.
+        SetupError: Such a file exists. The message contains the path of the first such file.
     """
     output, models = plan.output, plan.before.models
     if not output.exists() or not any(output.iterdir()):

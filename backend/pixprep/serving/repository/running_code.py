@@ -1,7 +1,7 @@
-"""List the code in a model repository that Triton runs, except for code that pixprep wrote.
+"""Lists the code in a model repository that Triton runs, except for code that pixprep wrote.
 
-A repository with only pipelines, ONNX files and TensorRT plans is pure data. Triton also runs programs that the
-repository contains, or that its configurations specify. They are listed, but not rejected.
+A repository that only contains pipelines, ONNX files and TensorRT plans is pure data. However, Triton also runs
+programs that a repository contains or that its configurations specify. Such programs are listed, but not rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIBRARY = re.compile(r"\.so(\.\d+)*$")
 _PYTHON = (".py", ".pyc", ".pyo", ".pth")
 _PICKLES = (".pkl", ".pickle", ".joblib")
 _PROGRAMS = {"pytorch": (".pt", ".pt2", ".pth"), "tensorflow": (".pb", ".graphdef")}
-"""Backends whose model files contain programs, and the suffixes of these files."""
+"""Names of backends whose model files contain programs, and the suffixes of these model files."""
 _PARAMETERS = {
     "EXECUTION_ENV_PATH": "runs its bin/activate in a shell",
     "TRITON_BATCH_STRATEGY_PATH": "a shared library",
@@ -34,11 +34,11 @@ _PARAMETERS = {
     "plugin_libs": "shared libraries",
     "allow_operators": "functions of installed packages",
 }
-"""Parameters that refer to code, and the kind of that code."""
+"""Names of parameters that refer to code, and the kind of code that each parameter refers to."""
 
 
 def code_in(repository: Repository) -> list[str]:
-    """Return a note for each file and each field of a repository with code that pixprep did not write.
+    """Return a note for each file or configuration field of a repository with code that pixprep did not write.
 
     Links are not followed, and nothing is executed.
     """
@@ -66,7 +66,7 @@ def _of_model(model: Model) -> Iterator[str]:
 
 
 def _kind(path: Path, backend: str, folder: Path) -> str:
-    """Return the kind of code in a file, judged by its name; empty for data."""
+    """Return the kind of code in a file, according to its name. The string is empty if the file contains data."""
     name, suffix = path.name, path.suffix.lower()
     if _LIBRARY.search(name):
         return "shared library"

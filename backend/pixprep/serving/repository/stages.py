@@ -1,4 +1,4 @@
-"""Stages of an ensemble: its preprocess models, and the names of their tensors in the ensemble."""
+"""Defines the stages of an ensemble: its preprocess models, and the names of their tensors in the ensemble."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Stage:
 
     Attributes:
         model: Name of the model.
-        pipeline: Serving side of its pipeline.
+        pipeline: Serving side of the model's pipeline.
         config: Configuration of the model.
-        port: Input of the classifier that receives its tensor. Empty if this is the only stage, which then provides
-            all inputs.
+        port: Name of the classifier's input that receives the model's tensor. The name is empty if this is the only
+            stage, which then provides all inputs.
         is_of_one_image: Whether all stages receive the same image.
-        before: Previous stage, for which this one waits. Parallel steps are avoided, because Triton 2.51 crashes or
-            never responds if one of two parallel steps fails, such as for an invalid image.
+        before: Previous stage, for which this stage waits. Parallel steps are avoided, because Triton 2.51 crashes or
+            never responds if one of two parallel steps fails, for example because of an invalid image.
     """
 
     model: str
@@ -42,7 +42,7 @@ class Stage:
 
     @property
     def inputs(self) -> dict[str, Config]:
-        """Inputs of the ensemble for this stage, by their names in the model."""
+        """Inputs of the ensemble that this stage receives, by the name of the input in the model."""
         image = self.config["input"][0]["name"] if self.is_of_one_image else None
         return {
             entry["name"]: {**entry, "name": entry["name"] if entry["name"] == image else self.named(entry["name"])}
@@ -51,7 +51,7 @@ class Stage:
 
     @property
     def written(self) -> Config:
-        """Configuration to write. A stage that waits has the smallest output of the previous stage as extra input."""
+        """Configuration to write. A stage that waits also receives the smallest output of the previous stage."""
         if not self.before:
             return self.config
         other = {**self.before.waited_for, "name": AFTER_NAME, "optional": True}
@@ -59,7 +59,7 @@ class Stage:
 
     @property
     def files(self) -> dict[str, Content]:
-        """Files of the model."""
+        """Files to write, by their paths in the folder of the model."""
         return {CONFIG_FILE: pbtxt.preprocess(self.written), f"1/{PIPELINE_FILE}": self.pipeline.to_json()}
 
     @property
@@ -68,12 +68,12 @@ class Stage:
         return min(self.config["output"], key=lambda entry: prod(abs(side) for side in entry["dims"]))
 
     def named(self, tensor: str) -> str:
-        """Return the name of one of its tensors in the ensemble."""
+        """Return the name that a tensor of this stage has in the ensemble."""
         return f"{self.port}_{tensor}" if self.port else tensor
 
     @property
     def step(self) -> Step:
-        """Step of the ensemble."""
+        """Step of the ensemble that calls this model."""
         outputs = {entry["name"]: self.named(entry["name"]) for entry in self.config["output"]}
         inputs = {name: entry["name"] for name, entry in self.inputs.items()}
         if self.before:
@@ -82,15 +82,15 @@ class Stage:
 
 
 Pairs = Mapping[str, tuple[Stage, str]]
-"""Stage and output that provide each input of the classifier, by the name of the input."""
+"""Stage and name of its output that provide an input of the classifier, by the name of the input."""
 
 
 def check_stages(stages: Sequence[Stage]) -> None:
     """Check that stages can be combined in one ensemble.
 
     Raises:
-        PipelineError: One of several pipelines uses a reserved name or accepts boxes, or pipelines for the same image
-            have different image inputs.
+        PipelineError: There are several pipelines, and one of them uses a reserved name or accepts boxes; or pipelines
+            for the same image have different image inputs.
     """
     for stage in stages if len(stages) > 1 else ():
         if AFTER_NAME in stage.pipeline.inputs:
@@ -109,7 +109,7 @@ def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int
     """Find the stage and the output that provide each input of the classifier.
 
     Raises:
-        PipelineError: See ``fit.connect``; or the stages do not correspond to the classifier's inputs.
+        PipelineError: The stages do not correspond to the classifier's inputs, or ``fit.connect`` reports an error.
     """
     if not stages[0].port:
         (stage,) = stages
@@ -143,7 +143,7 @@ def tensors_of(stages: Sequence[Stage]) -> Iterator[str]:
 
 
 def ensemble_inputs(stages: Sequence[Stage]) -> list[Config]:
-    """Return the inputs of an ensemble of these stages. An image that all stages share is listed once."""
+    """Return the inputs of an ensemble with these stages. If all stages receive the same image, it is listed once."""
     return list({entry["name"]: entry for stage in stages for entry in stage.inputs.values()}.values())
 
 
@@ -169,6 +169,6 @@ def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
 
 
 def last_step(classifier: str, model: Classifier, pairs: Pairs) -> Step:
-    """Return the step of the classifier."""
+    """Return the last step of the ensemble, which calls the classifier."""
     inputs = {port: stage.named(name) for port, (stage, name) in pairs.items()}
     return Step(classifier, inputs, {tensor.name: tensor.name for tensor in carried(model)})

@@ -1,6 +1,6 @@
-"""Process one photo with the models of a repository, without a server, and describe the tensors and classes.
+"""Processes one photo with the models of a repository, without a server, and describes the tensors and classes.
 
-ONNX Runtime runs the classifier, if it is installed, in a separate process, so that a crash does not affect the caller.
+If ONNX Runtime is installed, it runs the classifier in a separate process, so that a crash does not affect the caller.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFUSED = "ONNX Runtime could not run it: "
 _FIX_SIZES = "export the model with fixed sizes, and use these in the pipeline"
 _MAX_CHARS = 300  # maximum length of an error message
 _LOCATION = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
-"""Matches error codes and source locations in ONNX Runtime's error messages."""
+"""Regular expression for error codes and source locations in ONNX Runtime's error messages."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class _Taker:
 
     Attributes:
         version: Version of the classifier, with its ONNX file.
-        feeds: Preprocess model and output that provide each input, by input name. None before an ensemble is written.
-        models: Names of these preprocess models.
-        names: Names of their outputs in the ensemble, by model and output.
+        feeds: Preprocess model and output that provide each input, by input name. None: the ensemble has not been
+            written yet.
+        models: Names of the preprocess models that provide the inputs.
+        names: Names of the preprocess models' outputs in the ensemble, by model and output.
     """
 
     version: Version
@@ -71,9 +72,9 @@ def try_out(
 
     Args:
         repository: Repository that ``build`` wrote.
-        encoded: Encoded photo, which is used for all inputs of a classifier that compares images; or a clip. For
-            pipelines of clips, a photo is repeated as every frame.
-        name: Name of the ensemble to try, as in ``build``; ``""`` is the default name. None: try all pipelines.
+        encoded: Encoded photo or clip. A classifier that compares images receives the same photo in all inputs. For
+            pipelines for clips, every frame is the photo.
+        name: Name of the ensemble to try, as in ``build``. ``""`` is the default name, and None means all pipelines.
         limit_s: Time limit of a classifier in seconds, including the time to load it.
 
     Raises:
@@ -127,7 +128,7 @@ def _takers(
         own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
         version = repository.version_of(Step(own.classifier, {}, {}))
         if model not in inside and model == own.preprocess and version and version.has(ONNX_FILE):
-            yield _Taker(version, None, frozenset([model]), {})  # the ensemble is not written yet
+            yield _Taker(version, None, frozenset([model]), {})  # the ensemble has not been written yet
 
 
 def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
@@ -208,7 +209,7 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
 
 
 def _standing(tensor: Array, spec: TensorSpec) -> Array:
-    """Repeat the tensor of a photo along the time axis if the spec is that of a clip."""
+    """Repeat the tensor of a photo along the time axis if ``spec`` describes a clip."""
     axis = 1 + (spec.layout or "").find("t")
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
@@ -216,7 +217,7 @@ def _standing(tensor: Array, spec: TensorSpec) -> Array:
 def _is_refused(version: Version, why: str) -> bool:
     """Return whether the server would fail with the same error.
 
-    This is the case if it also runs the model on a CPU, and the reason is not the memory limit of the trial.
+    This is the case if the server also runs the model on a CPU, and the error is not due to the trial's memory limit.
     """
     is_same = any(group.get("kind") == "KIND_CPU" for group in version.model.config.get("instance_group", []))
     return is_same and why.startswith(_REFUSED) and "alloc" not in why
@@ -226,8 +227,8 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
     """Run an ONNX file in a separate process.
 
     Returns:
-        The outputs in the order of the file, or a text with the reason of a failure; and in case of a failure, an input
-        shape that the model accepts, if one was found.
+        The outputs in the order of the file, or the reason for the failure as a string; and, after a failure, an input
+        shape that the model accepts, or None if such a shape was not found.
     """
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:
@@ -248,7 +249,7 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Return the index of the output with one score per class; None if it does not exist or is ambiguous."""
+    """Return the index of the output with one score per class. None: there is not exactly one such output."""
     fits = [
         index
         for index, values in enumerate(outputs)
@@ -259,7 +260,7 @@ def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[s
 
 
 def shares(scores: Array) -> Array:
-    """Convert scores to probabilities by softmax, unless they already are probabilities."""
+    """Convert scores to probabilities with softmax, unless the scores already are probabilities."""
     scores = scores.astype(np.float64)
     if scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3:
         return scores

@@ -1,4 +1,4 @@
-"""Check the warm-up requests of a model, which the field ``model_warmup`` of its configuration declares.
+"""Checks the warm-up requests of a model, which the field ``model_warmup`` of its configuration declares.
 
 Triton 2.51 crashes with a segmentation fault if a Python model rejects one of its warm-up requests.
 """
@@ -27,7 +27,7 @@ from pixprep.serving.triton.images import images_of
 FOLDER = "warmup"
 MAX_SAMPLES = 64
 MAX_BYTES = 64 << 20
-"""Default limit for the total size of the files, equal to that of ``max_request_bytes``."""
+"""Default limit for the total size of the files in bytes, which equals the default of ``max_request_bytes``."""
 _NUMPY = {"TYPE_FP16": "float16", "TYPE_FP32": "float32", "TYPE_FP64": "float64", "TYPE_STRING": "object"}
 
 
@@ -73,9 +73,9 @@ def _is_name(name: str) -> bool:
 
 
 def check_warmups(folder: Path, config: Mapping[str, Any], pipeline: Pipeline, *, allows_links: bool = True) -> None:
-    """Check that neither Triton nor the model would reject a warm-up request, by running all requests in an engine.
+    """Check that neither Triton nor the model rejects a warm-up request, by running all requests in an engine.
 
-    If this machine lacks a decoder, which ``check`` reports in a note, the requests are not run.
+    If this machine lacks a decoder, the requests are not run. ``check`` reports the missing decoder in a note.
 
     Args:
         folder: Directory that contains the folder ``warmup``.
@@ -84,7 +84,7 @@ def check_warmups(folder: Path, config: Mapping[str, Any], pipeline: Pipeline, *
         allows_links: Whether to follow symbolic links.
 
     Raises:
-        PipelineError: A warm-up request is rejected. The message contains its name and the reason.
+        PipelineError: A warm-up request is rejected. The message contains the name of the request and the reason.
     """
     options = model_config.options(config)
     samples = [
@@ -127,7 +127,7 @@ class _Trial:
     options: Options
 
     def run(self, sample: Config) -> None:
-        """Run the request of a warm-up in the engine.
+        """Run one warm-up request in the engine.
 
         Raises:
             PipelineError: Triton rejects the request.
@@ -160,7 +160,7 @@ class _Trial:
         """Return the tensor that Triton creates for an input of a warm-up request.
 
         Raises:
-            PipelineError: Triton rejects the declaration, or its values would differ at each start.
+            PipelineError: Triton rejects the declaration of the input, or the values would differ at each start.
         """
         where, dims, want = (
             f"input {quoted(entry['name'])}",

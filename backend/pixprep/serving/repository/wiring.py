@@ -1,4 +1,4 @@
-"""Check that the steps of an ensemble match each other."""
+"""Checks that the inputs and outputs of an ensemble's steps match each other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pixprep.serving.repository.repository import Model, Repository
 
 
 def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
-    """Check that each tensor of an ensemble has one producer, matches its consumers' type and shape, and is used."""
+    """Check that each tensor of an ensemble has one producer, is used, and has the type and shape that steps expect."""
     where, ensemble = model.where, Declared(model.config)
     sources: dict[str, tuple[str, Tensor | None]] = {}
     taken: list[tuple[str, str, Tensor | None]] = []
@@ -59,7 +59,7 @@ def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
 
 
 def _unserved(step: Step, model: Model) -> str:
-    """Return the problem of a step whose version Triton does not serve; empty if it does, or if that is unknown."""
+    """Return a problem if the version of a step is known but Triton does not serve it, or else an empty string."""
     try:
         served = model.served
     except (PixprepError, OSError):
@@ -73,16 +73,16 @@ def _unserved(step: Step, model: Model) -> str:
 
 
 def _declared(step: Step, repository: Repository) -> Declared | None:
-    """Return the inputs and outputs of a step's model; None if they are not known."""
+    """Return the inputs and outputs of a step's model, or None if they are unknown."""
     version = repository.version_of(step)
     try:
         return version.declared if version else None
-    except (PixprepError, OSError):  # reported as a problem of that model
+    except (PixprepError, OSError):  # reported as a problem with that model
         return None
 
 
 def _fits(have: Tensor, want: Tensor) -> bool:
-    """Return whether two shapes match. If only one model is batched, Triton adds or removes a batch of one."""
+    """Return whether two shapes match. If only one model is batched, Triton adds or removes a batch dimension of 1."""
     if compatible(have.shape, want.shape):
         return True
     if have.is_batched == want.is_batched or have.shape is None or want.shape is None:

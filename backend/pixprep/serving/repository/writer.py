@@ -1,4 +1,4 @@
-"""Write models to a repository. An existing model is replaced completely, or not at all if an error occurs."""
+"""Writes models to a repository. An existing model is replaced completely, or not at all if an error occurs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pixprep import files
 from pixprep.errors import SetupError
 
 Content = str | bytes | Path
-"""Content of a file: a text, bytes, or the path of a file to copy."""
+"""Content of a file: a string, bytes, or the path of a file to copy."""
 _WORK = ".pixprep-build-"
 """Name prefix of the temporary folder."""
 
 
 def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
-    """Write models to a temporary folder, then replace the existing ones by renaming.
+    """Write models to a temporary folder, then replace the existing models by renaming folders.
 
     Args:
         repository: Folder of the repository.
-        models: Files of each model by their paths in its folder.
+        models: Files of each model, by their paths in the folder of the model.
 
     Raises:
         SetupError: Writing fails. All models are then unchanged.
@@ -46,7 +46,7 @@ def refusing(repository: Path) -> Iterator[None]:
 
 
 def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None:
-    # The parent is preferred for the temporary folder, because Triton treats every folder in the repository as a model.
+    # The parent folder is preferred for the temporary folder, because Triton treats folders in a repository as models.
     work = repository.resolve().parent
     work.mkdir(parents=True, exist_ok=True)
     is_mount = repository.exists() and work.stat().st_dev != repository.stat().st_dev
@@ -75,7 +75,7 @@ def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> Non
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a regular file. A symbolic link, which may have replaced the file after it was checked, is not followed.
+    """Copy a regular file. A link that has replaced the file since the file was checked is not followed.
 
     Raises:
         OSError: The source is not a regular file, or cannot be read.
