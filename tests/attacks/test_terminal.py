@@ -32,8 +32,8 @@ NAMES = (b"red\x1b[31m.jpg", b"title\x1b]0;x\x07.jpg", b"line\nok: no problem fo
 def pixprep(*arguments):
     """Run the command in a terminal with strict UTF-8. Return its exit code, stdout and stderr."""
     environment = os.environ | {"PYTHONIOENCODING": "utf-8:strict", "PYTHONUTF8": "1"}
-    done = subprocess.run([PIXPREP, *arguments], capture_output=True, env=environment, check=False)
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    completed = subprocess.run([PIXPREP, *arguments], capture_output=True, env=environment, check=False)
+    return completed.returncode, completed.stdout.decode(), completed.stderr.decode()
 
 
 @pytest.fixture

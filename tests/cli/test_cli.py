@@ -540,8 +540,8 @@ def test_a_full_disk_for_stdout_is_one_line_and_a_closed_pipe_none(folder, unbuf
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    with os.fdopen(writer, "w") as gone, Path("/dev/full").open("w") as disk:
-        explain = start("explain", folder / "pipeline.json", stdout=disk if full else gone, env=environment)
+    with os.fdopen(writer, "w") as broken_pipe, Path("/dev/full").open("w") as full_disk:
+        explain = start("explain", folder / "pipeline.json", stdout=full_disk if full else broken_pipe, env=environment)
         _, err = explain.communicate()
     assert (explain.returncode, err) == (1, words)
 

@@ -15,7 +15,7 @@ from support.images import PHOTOS, photo
 from support.limits import limited
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
-LOCKED = """
+LOCKING_PROGRAM = """
 import sys, time; from pathlib import Path; from pixprep.files import locked
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)
@@ -107,7 +107,7 @@ def test_a_failed_writer_leaves_no_file(tmp_path):
 
 
 def test_a_folder_is_locked_until_its_process_ends(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", LOCKED, tmp_path], stdout=subprocess.PIPE) as first:
+    with subprocess.Popen([sys.executable, "-c", LOCKING_PROGRAM, tmp_path], stdout=subprocess.PIPE) as first:
         try:
             assert first.stdout.readline() == b"locked\n"
             with pytest.raises(pp.PixprepError) as error, locked(tmp_path):

@@ -35,7 +35,7 @@ LINE = 120
 TABLE_LINE = 200  # rows of tables cannot wrap; link targets do not count
 
 
-STRANGERS = re.compile(r"""\bpip3? install(?:\s+|[^\n`;]*?(?<!of)[ ])["']?pixprep(?![\w-]|\.\w)|\bpixprep\[\w""")
+INSTALL_COMMANDS = re.compile(r"""\bpip3? install(?:\s+|[^\n`;]*?(?<!of)[ ])["']?pixprep(?![\w-]|\.\w)|\bpixprep\[\w""")
 
 
 def test_no_page_tells_users_to_install_pixprep_from_a_package_index():
@@ -45,15 +45,15 @@ def test_no_page_tells_users_to_install_pixprep_from_a_package_index():
     these references locally.
     """
     for wrong in ("pip install {}", 'pip install "{}"', "pip install numpy {}", '"{}[video]"', "pip install\n    {}"):
-        assert STRANGERS.search(wrong.format("pixprep")), wrong
+        assert INSTALL_COMMANDS.search(wrong.format("pixprep")), wrong
     for right in ("pip install .[video] in a checkout of pixprep", "pip install pixprep-0.1.0-py3-none-any.whl"):
-        assert not STRANGERS.search(right), right
+        assert not INSTALL_COMMANDS.search(right), right
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if tracked.returncode:
         pytest.skip("NO GIT: which files are tracked")
     for name in set(tracked.stdout.split("\0")) - {"", "pyproject.toml"}:
         text = (ROOT / name).read_bytes().decode(errors="replace")
-        assert not (found := STRANGERS.search(text)), f"{name}: {found[0]}"
+        assert not (found := INSTALL_COMMANDS.search(text)), f"{name}: {found[0]}"
 
 
 def each(paths):

@@ -17,7 +17,7 @@ ROOMS = (
     *("pipeline", "plan", "engine", "gpu", "training", "importers", "serving", "show", "postprocessing", "cluster"),
     "cli",
 )
-BELOW = {
+ALLOWED_IMPORTS = {
     "door": "",
     "plan": "door",
     "pipeline": "door plan",
@@ -67,7 +67,7 @@ REGISTRY = {
     "training.sources.web": "aiohttp",
 }
 """Objects that ``registry`` loads by key, each with the optional library that it needs, if any."""
-LATE = {
+IMPORTED_ON_DEMAND = {
     ("pixprep", "pipeline.ops"): "numpy",
     ("pixprep", "names"): "numpy",  # pipeline.ops imports this module
     ("engine.annotations", "engine.decoders.pillow"): "PIL",
@@ -206,17 +206,17 @@ def room(module):
 
 
 def test_a_package_imports_only_from_permitted_packages():
-    walls = []
+    violations = []
     for module, imported in SOURCES.items():
         for name, is_late in imported:
             target = inside(name)
-            if target is None or (is_late and (module, target) in LATE):
+            if target is None or (is_late and (module, target) in IMPORTED_ON_DEMAND):
                 continue
             here, there = room(module), room(target)
             is_door = (module, target) in DOORS or (module, there) in DOORS
-            if here != there and there not in BELOW[here].split() and not is_door:
-                walls.append(f"{module} imports {target}")
-    assert walls == []
+            if here != there and there not in ALLOWED_IMPORTS[here].split() and not is_door:
+                violations.append(f"{module} imports {target}")
+    assert violations == []
 
 
 def test_there_are_no_circular_imports_even_deferred_ones():
@@ -235,9 +235,11 @@ def test_a_deferred_import_saves_the_start_up_of_a_library():
         if is_late and (target := inside(name)) and not module.startswith("cli.")
     }
     late -= {(module, f"{module}.") for module in SOURCES}  # omits imports of its own modules by name
-    assert late == set(LATE)
-    strangers = [pair for pair, library in LATE.items() if library != "numpy" and pair[1] not in HOMES[library]]
-    assert strangers == []
+    assert late == set(IMPORTED_ON_DEMAND)
+    unexpected_pairs = [
+        pair for pair, library in IMPORTED_ON_DEMAND.items() if library != "numpy" and pair[1] not in HOMES[library]
+    ]
+    assert unexpected_pairs == []
 
 
 def test_a_command_defers_imports_that_other_commands_do_not_need():

@@ -21,13 +21,13 @@ REMAKE = "make lock"
 ENTRY = re.compile(r"^([\w.-]+)==(\S+?)(?: ; (.*?))? \\$", re.MULTILINE)
 
 
-def needed(extra):
+def required_versions(extra):
     """Return the requirements of an extra for this Python version. Extras that it includes are resolved."""
     for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]:
         requirement = Requirement(text)
         if requirement.name == "pixprep":
             for other in requirement.extras:
-                yield from needed(other)
+                yield from required_versions(other)
         elif requirement.marker is None or requirement.marker.evaluate():
             yield requirement
 
@@ -53,7 +53,7 @@ def locked(*names):
 )
 def test_every_requirement_has_its_locked_version(extra, names):
     versions = locked(*names)
-    wanted = list(needed(extra))
+    wanted = list(required_versions(extra))
     assert len(wanted) > 8
     for requirement in wanted:
         assert requirement.name in versions, f"{requirement.name}: {REMAKE}"
@@ -79,5 +79,5 @@ def test_both_images_have_the_same_versions_of_shared_packages(cuda):
 
 
 def test_zig_is_locked_at_the_version_that_the_build_requires():
-    (asked,) = re.findall(r'^ZIG = "ziglang==(.*)"', (ROOT / "hatch_build.py").read_text(), re.MULTILINE)
-    assert locked("zig.txt") == {"ziglang": asked}
+    (required,) = re.findall(r'^ZIG = "ziglang==(.*)"', (ROOT / "hatch_build.py").read_text(), re.MULTILINE)
+    assert locked("zig.txt") == {"ziglang": required}

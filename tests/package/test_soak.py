@@ -5,11 +5,11 @@ import pytest
 from support.endurance import growth
 
 
-@pytest.mark.parametrize("odd", [3.0, 300.0])
+@pytest.mark.parametrize("outlier", [3.0, 300.0])
 @pytest.mark.parametrize("place", range(12))
-def test_one_outlier_of_memory_is_not_growth(odd, place):
+def test_one_outlier_of_memory_is_not_growth(outlier, place):
     samples = [100.0] * 12
-    samples[place] = odd
+    samples[place] = outlier
     assert growth(samples) == 0
 
 

@@ -104,7 +104,9 @@ def test_the_source_distribution_compiles_with_a_different_compiler(sources, tmp
     assert made.name == "pixprep-0.1.0-py3-none-linux_x86_64.whl"
     assert libraries(made) == LEVELS
     shutil.unpack_archive(made, tmp_path / "unpacked", "zip")
-    assert driven([], "x86_64", tmp_path / "unpacked", tmp_path) == driven([], "x86_64", PACKAGE.parent, tmp_path)
+    assert kernel_hash([], "x86_64", tmp_path / "unpacked", tmp_path) == kernel_hash(
+        [], "x86_64", PACKAGE.parent, tmp_path
+    )
 
 
 @COMPILES
@@ -116,12 +118,12 @@ def test_the_library_for_aarch64_gives_the_same_results(tmp_path):
     if shutil.which("qemu-aarch64") is None or not libc.exists():
         pytest.skip("NO QEMU: the library for aarch64 does not run: apt-get install qemu-user libc6-arm64-cross")
     shutil.unpack_archive(made, tmp_path / "unpacked", "zip")
-    found = driven(["qemu-aarch64", "-L", str(libc)], "aarch64", tmp_path / "unpacked", tmp_path)
-    assert found == driven([], "x86_64", PACKAGE.parent, tmp_path)
-    assert found != driven([], "x86_64", PACKAGE.parent, tmp_path, rounds=59)
+    found = kernel_hash(["qemu-aarch64", "-L", str(libc)], "aarch64", tmp_path / "unpacked", tmp_path)
+    assert found == kernel_hash([], "x86_64", PACKAGE.parent, tmp_path)
+    assert found != kernel_hash([], "x86_64", PACKAGE.parent, tmp_path, rounds=59)
 
 
-def driven(words, architecture, folder, work, rounds=60):
+def kernel_hash(words, architecture, folder, work, rounds=60):
     """Return the hash that shim/drive_kernels.c prints when it uses the package's library at the lowest CPU level."""
     program = work / f"drive-{architecture}"
     cache = {"ZIG_GLOBAL_CACHE_DIR": str(work / "cache"), "ZIG_LOCAL_CACHE_DIR": str(work / "cache")}

@@ -30,7 +30,7 @@ GEOMETRIES = {
 SIZES = [(480, 640), (641, 479), (300, 301), (901, 700)]
 
 
-def painted(height, width, box):
+def photo_with_box(height, width, box):
     """Return a gray photo with a red box, given as (left, top, right, bottom)."""
     pixels = np.full((height, width, 3), 110, np.uint8)
     left, top, right, bottom = box
@@ -38,7 +38,7 @@ def painted(height, width, box):
     return pixels
 
 
-def found(tensor):
+def locate_box(tensor):
     """Locate the red box in a tensor, uint8 (height, width, 3). Return [[left, top, right, bottom]] with subpixel
     precision.
     """
@@ -67,15 +67,15 @@ def run(encoded, ops, **decode):
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_boxes_in_the_tensor_are_mapped_back_to_the_photo(geometry, height, width):
     truth = np.array([[width // 3, height // 4, width // 3 + 90, height // 4 + 130]])
-    tensor, transform, size = run(png(painted(height, width, truth[0])), GEOMETRIES[geometry])
-    there = found(tensor)
+    tensor, transform, size = run(png(photo_with_box(height, width, truth[0])), GEOMETRIES[geometry])
+    there = locate_box(tensor)
     assert np.abs(pp.boxes_to_original(there, transform, size) - truth).max() < 1
     assert np.abs(pp.boxes_to_tensor(truth, transform) - there).max() < 0.5
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_boxes_of_a_photo_with_exif_orientation_refer_to_the_oriented_photo(orientation):
-    stored = painted(400, 300, (60, 80, 150, 240))
+    stored = photo_with_box(400, 300, (60, 80, 150, 240))
     exif = Image.Exif()
     exif[0x0112] = orientation
     encoded = save(Image.fromarray(stored), "PNG", exif=exif)
@@ -84,10 +84,10 @@ def test_boxes_of_a_photo_with_exif_orientation_refer_to_the_oriented_photo(orie
         5: stored.transpose(1, 0, 2), 6: np.rot90(stored, -1), 7: np.rot90(stored, 2).transpose(1, 0, 2),
         8: np.rot90(stored),
     }[orientation]  # fmt: skip
-    truth = found(turned)
+    truth = locate_box(turned)
     tensor, transform, size = run(encoded, GEOMETRIES["letterbox"])
     assert tuple(size) == turned.shape[:2]
-    assert np.abs(pp.boxes_to_original(found(tensor), transform, size) - truth).max() < 0.5
+    assert np.abs(pp.boxes_to_original(locate_box(tensor), transform, size) - truth).max() < 0.5
 
 
 numbers = st.floats(-2000, 2000, width=32)
@@ -123,22 +123,22 @@ def test_each_format_describes_the_same_box():
 
 
 def test_boxes_are_clipped_to_the_photo():
-    found = [[-5, -5, 700, 30], [900, 900, 950, 980]]
-    back = boxes.boxes_to_original(found, [1, 1, 0, 0], [480, 640])
+    locate_box = [[-5, -5, 700, 30], [900, 900, 950, 980]]
+    back = boxes.boxes_to_original(locate_box, [1, 1, 0, 0], [480, 640])
     assert back.tolist() == [[0, 0, 640, 30], [640, 480, 640, 480]]
-    assert boxes.boxes_to_original(found, [1, 1, 0, 0]).tolist() == found
+    assert boxes.boxes_to_original(locate_box, [1, 1, 0, 0]).tolist() == locate_box
 
 
 def test_a_batch_has_a_transform_for_each_image():
-    found = np.arange(24).reshape(2, 3, 4)
+    locate_box = np.arange(24).reshape(2, 3, 4)
     transforms, sizes = np.array([[1, 2, 3, 4], [0.5, 0.25, 0, -1]]), np.array([[30, 20], [500, 600]])
-    back = boxes.boxes_to_original(found, transforms, sizes)
+    back = boxes.boxes_to_original(locate_box, transforms, sizes)
     assert back.shape == (2, 3, 4)
     for index in (0, 1):
-        alone = boxes.boxes_to_original(found[index], transforms[index], sizes[index])
+        alone = boxes.boxes_to_original(locate_box[index], transforms[index], sizes[index])
         assert np.array_equal(back[index], alone)
-    points = boxes.points_to_original(found[:, :, :2], transforms)
-    assert np.array_equal(points[1], boxes.points_to_original(found[1, :, :2], transforms[1]))
+    points = boxes.points_to_original(locate_box[:, :, :2], transforms)
+    assert np.array_equal(points[1], boxes.points_to_original(locate_box[1, :, :2], transforms[1]))
 
 
 def test_an_empty_array_of_boxes_stays_empty():

@@ -11,11 +11,11 @@ from pixprep.boxes import boxes_to_original, convert
 from pixprep.errors import PixprepError
 
 # transform of a letterbox to 320 x 320
-BACK = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32([480, 640])}
+LETTERBOX = {"transform": np.float32([0.5, 0.5, 40, 0]), "original_size": np.int32([480, 640])}
 
 
 def found(*arrays, task=None, **options):
-    return pp.detections({f"output{index}": array for index, array in enumerate(arrays)} | BACK, task, **options)
+    return pp.detections({f"output{index}": array for index, array in enumerate(arrays)} | LETTERBOX, task, **options)
 
 
 def export(*rows, more=0):
@@ -43,15 +43,15 @@ def test_the_kept_boxes_equal_opencvs(seed):
     assert 1 < len(kept) < (best > 0.25).sum()
     assert np.array_equal(ours.classes, classes[kept])
     assert np.allclose(ours.scores, best[kept])
-    assert np.allclose(ours.boxes, boxes_to_original(corners[kept], *BACK.values()), atol=1e-3)
+    assert np.allclose(ours.boxes, boxes_to_original(corners[kept], *LETTERBOX.values()), atol=1e-3)
 
 
-FINISHED = np.float32([[65, 85, 145, 205, 0.9, 3], [0, 0, 0, 0, 0, 0]])
+AFTER_NMS = np.float32([[65, 85, 145, 205, 0.9, 3], [0, 0, 0, 0, 0, 0]])
 PLACE = [130, 90, 290, 330]
 
 
 def test_rows_after_suppression_are_not_suppressed_again():
-    ours = found(FINISHED)
+    ours = found(AFTER_NMS)
     assert (ours.classes.tolist(), ours.scores.tolist(), ours.boxes.tolist()) == ([3], [pytest.approx(0.9)], [PLACE])
     assert len(found(np.zeros((300, 6))).boxes) == 0
 
@@ -78,7 +78,7 @@ def test_keypoints_are_the_remaining_values_of_a_row(keypoints, is_finished):
     output[:, 0] = row
     if is_finished:
         output[:4] = 0
-        output[:4, 0] = FINISHED[0, :4]
+        output[:4, 0] = AFTER_NMS[0, :4]
     ours = found(output.T if is_finished else output, task="pose", keypoints=keypoints)
     assert ours.boxes.tolist() == [PLACE]
     if keypoints == (3, 2):
@@ -122,14 +122,14 @@ def test_boxes_completely_inside_padding_are_omitted():
     turned = found(export(above, inside, more=1), task="obb")
     assert (turned.quads.shape, turned.boxes.tolist(), turned.classes.tolist()) == ((1, 4, 2), [PLACE], [0])
     named = {"boxes": np.float32([[120, 0, 200, 39], [65, 85, 145, 205]]), "scores": np.float32([0.9, 0.5])}
-    assert pp.detections(named | BACK).boxes.tolist() == [PLACE]
+    assert pp.detections(named | LETTERBOX).boxes.tolist() == [PLACE]
 
 
 def test_rows_of_class_minus_one_are_padding():
-    padded = np.float32([[0, 90, 50, 99, 0.99, -1], *FINISHED])
+    padded = np.float32([[0, 90, 50, 99, 0.99, -1], *AFTER_NMS])
     assert found(padded).classes.tolist() == [3]
     named = {"boxes": padded[:, :4], "scores": padded[:, 4], "labels": padded[:, 5].astype(int)}
-    assert pp.detections(named | BACK).classes.tolist() == [3]
+    assert pp.detections(named | LETTERBOX).classes.tolist() == [3]
 
 
 NAMED = {
@@ -143,7 +143,7 @@ NAMED = {
 
 def test_arrays_with_torchvisions_names_are_used_by_name():
     NAMED["masks"][0, 0, 100:120, 70:80] = 1
-    ours = pp.detections(NAMED | BACK)
+    ours = pp.detections(NAMED | LETTERBOX)
     assert ours.boxes[0].tolist() == PLACE
     assert (ours.scores.tolist(), ours.classes.tolist()) == (pytest.approx([0.9, 0.8]), [3, 3])
     assert ours.keypoints[:, 0].tolist() == [[200, 160, 1], [180, 100, 1]]
@@ -153,7 +153,7 @@ def test_arrays_with_torchvisions_names_are_used_by_name():
     assert not second.any()
 
 
-ROWS = np.tile(FINISHED[:1], (5, 1))
+ROWS = np.tile(AFTER_NMS[:1], (5, 1))
 FORM = "does not contain boxes and scores from 0 to 1 for the task"
 
 
@@ -204,7 +204,7 @@ FORM = "does not contain boxes and scores from 0 to 1 for the task"
 )
 def test_outputs_of_an_unknown_format_are_rejected(outputs, task, said):
     with pytest.raises(PixprepError) as caught:
-        pp.detections(outputs | BACK, task)
+        pp.detections(outputs | LETTERBOX, task)
     assert said in str(caught.value)
 
 
@@ -212,4 +212,4 @@ def test_outputs_without_a_transform_are_rejected():
     with pytest.raises(
         PixprepError, match="the outputs are output0: mapping boxes to the photo needs the outputs transform and"
     ):
-        pp.detections({"output0": FINISHED})
+        pp.detections({"output0": AFTER_NMS})

@@ -32,16 +32,16 @@ def test_a_box_drawn_as_a_mask_is_mapped_back_to_the_box_without_padding():
 
 
 def test_areas_outside_a_crop_or_a_rotation_are_zero():
-    ones = np.ones((32, 32), np.uint8)
-    back = mask_to_original(ones, [1, 1, -8, -4], [48, 40])  # the tensor shows the centre of the photo
+    filled_mask = np.ones((32, 32), np.uint8)
+    back = mask_to_original(filled_mask, [1, 1, -8, -4], [48, 40])  # the tensor shows the centre of the photo
     expected = np.zeros((48, 40), np.uint8)
     expected[8:40, 4:36] = 1
     assert np.array_equal(back, expected)
-    quarter = [[0, -1, 40], [1, 0, 0], [0, 0, 1]]  # a rotation by 90 degrees
+    quarter_turn = [[0, -1, 40], [1, 0, 0], [0, 0, 1]]  # a rotation by 90 degrees
     ramp = np.arange(48 * 40).reshape(48, 40)
     turned = mask_to_original(np.rot90(ramp, -1), [[0, -1, 48], [1, 0, 0], [0, 0, 1]], [48, 40])
     assert np.array_equal(turned, ramp)
-    assert mask_to_original(np.ones((9, 9), np.float32), quarter, [9, 9]).sum() < 81
+    assert mask_to_original(np.ones((9, 9), np.float32), quarter_turn, [9, 9]).sum() < 81
 
 
 @pytest.mark.parametrize("sign", [1, -2])
@@ -93,7 +93,7 @@ FLAT = [
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "message"),
     [
         (lambda: rotated_to_original([[1, 1, 2, 2, 0]], [1, 0.5, 0, 0]), "the transform stretches the image"),
         (lambda: rotated_to_original([[1, 1, 2, 2]], LETTERBOX), "the last dimension of rotated boxes must be 5"),
@@ -108,6 +108,6 @@ FLAT = [
         *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its image") for flat in FLAT),
     ],
 )
-def test_coordinates_that_cannot_be_mapped_back_are_rejected(act, said):
-    with pytest.raises(PixprepError, match=said):
+def test_coordinates_that_cannot_be_mapped_back_are_rejected(act, message):
+    with pytest.raises(PixprepError, match=message):
         act()

@@ -51,10 +51,10 @@ class Pod:
         (self._container,) = template["spec"]["containers"]
         self._grace_s = template["spec"]["terminationGracePeriodSeconds"]
         self._folders, self._log = folders, log
-        fixed = {each["name"]: each["containerPort"] for each in self._container["ports"]}
-        self.ports = free_ports(fixed)
+        fixed_ports = {each["name"]: each["containerPort"] for each in self._container["ports"]}
+        self.ports = free_ports(fixed_ports)
         self._port_words = {f"--{name}-port={number}": f"--{name}-port={self.ports[name]}"
-                            for name, number in fixed.items()}  # fmt: skip
+                            for name, number in fixed_ports.items()}  # fmt: skip
         self.address, self.grpc = (f"127.0.0.1:{self.ports[name]}" for name in ("http", "grpc"))
         self._is_answering = False
         self.restarts, self.events = 0, []

@@ -139,11 +139,11 @@ def start(tmp_path_factory):
     """
     grpc_port = str(free_ports(["grpc"])["grpc"])
     folder = tmp_path_factory.mktemp("balancing")
-    repository, slow = (write_repository(folder / name) for name in ("models", "slow"))
+    repository, slow_count = (write_repository(folder / name) for name in ("models", "slow"))
     at = "def execute(self, requests):\n"
     assert at in CLASSIFIER
     model = CLASSIFIER.replace(at, f"{at}        import time; time.sleep({SLOW_S})\n")
-    (slow / "classifier" / "1" / "model.py").write_text(model)
+    (slow_count / "classifier" / "1" / "model.py").write_text(model)
     started = []
 
     def start(other=None, *, host=None, is_slow=False):
@@ -152,7 +152,7 @@ def start(tmp_path_factory):
             host = host or other.grpc.partition(":")[0]
             named = {"http": other.address, "metrics": other.metrics}
             words += [word for name, url in named.items() for word in (f"--{name}-port", url.rpartition(":")[2])]
-        models, log = slow if is_slow else repository, folder / f"{len(started)}.log"
+        models, log = slow_count if is_slow else repository, folder / f"{len(started)}.log"
         started.append(Serve(models, *words, "--host", host, triton_log=log))
         return started[-1]
 
@@ -278,11 +278,13 @@ def test_a_slow_server_costs_no_request_and_the_proxies_send_it_fewer(way, serve
         return [images_of(server) - first for server, first in zip(servers, before, strict=True)]
 
     enough = 20 if way == "client" else 100
-    *fast, slow = wait_until(lambda: min((found := more())[:2]) >= enough and found, more, within_s=WITHIN_S)
+    *fast_counts, slow_count = wait_until(
+        lambda: min((found := more())[:2]) >= enough and found, more, within_s=WITHIN_S
+    )
     if way == "client":
-        assert slow > min(fast) / 2  # the client uses the servers in turn, and waits for each response
+        assert slow_count > min(fast_counts) / 2  # the client uses the servers in turn, and waits for each response
     else:
-        assert slow < min(fast) / 2
+        assert slow_count < min(fast_counts) / 2
     assert servers[2].stop() == 0
     servers[2] = start(servers[2])
     wait_until_asked(servers[2])
@@ -294,10 +296,10 @@ def test_a_temporarily_frozen_server_costs_no_request(way, servers, load):
         process.send_signal(signal.SIGSTOP)
     before = load.answered()
     time.sleep(FROZEN_S)
-    went_on = load.answered() - before
+    n_answered = load.answered() - before
     for process in family:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGCONT)
     wait_until_asked(servers[0])
     if way != "client":
-        assert went_on > len(load.right)  # the other servers respond meanwhile
+        assert n_answered > len(load.right)  # the other servers respond meanwhile

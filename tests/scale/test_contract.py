@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 CLIENTS = 4
 TRIES = 8
-QUICK = {"drainSeconds": 4, "graceSeconds": 10}
+QUICK_VALUES = {"drainSeconds": 4, "graceSeconds": 10}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ class Cluster:
 
 def test_a_pod_starts_is_ready_and_ends_within_its_grace_period(repository, tmp_path):
     observed = {"logFormat": "json", "tracing": {"url": "http://127.0.0.1:9/v1/traces", "rate": 1}}
-    with Cluster(QUICK | observed, repository, tmp_path) as cluster:
+    with Cluster(QUICK_VALUES | observed, repository, tmp_path) as cluster:
         pod = cluster.start()
         assert not pod.is_ready
         cluster.wait(pod)
@@ -142,7 +142,7 @@ def test_a_pod_starts_is_ready_and_ends_within_its_grace_period(repository, tmp_
 
 
 def test_a_dead_process_is_restarted_within_the_pod(repository, tmp_path, oracle):
-    with Cluster(QUICK, repository, tmp_path) as cluster:
+    with Cluster(QUICK_VALUES, repository, tmp_path) as cluster:
         pods = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]
         load = Load(cluster.service, oracle)
         wait_until(lambda: load.counts["right"] > 50)
@@ -157,7 +157,7 @@ def test_a_dead_process_is_restarted_within_the_pod(repository, tmp_path, oracle
 
 def test_a_server_that_hangs_is_removed_from_the_service_and_restarted(repository, tmp_path, oracle):
     """The test suspends the supervisor itself, so that only the kubelet can restart the pod."""
-    with Cluster(QUICK, repository, tmp_path) as cluster:
+    with Cluster(QUICK_VALUES, repository, tmp_path) as cluster:
         pods = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]
         load = Load(cluster.service, oracle)
         pods[0].process.send_signal(signal.SIGSTOP)
@@ -172,7 +172,7 @@ def test_a_server_that_hangs_is_removed_from_the_service_and_restarted(repositor
 
 
 def test_a_rolling_update_loses_no_request(repository, tmp_path, oracle):
-    with Cluster(QUICK, repository, tmp_path) as cluster:
+    with Cluster(QUICK_VALUES, repository, tmp_path) as cluster:
         assert cluster.strategy == {"maxUnavailable": 0, "maxSurge": 1}
         old = [cluster.wait(pod) for pod in [cluster.start(), cluster.start()]]
         load = Load(cluster.service, oracle)

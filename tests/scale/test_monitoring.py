@@ -90,7 +90,7 @@ def test_failing_images_raise_their_alert(prometheus):
     The other alerts do not fire.
     """
     rules = {rule["alert"]: rule["expr"] for rule in yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]}
-    quick = {name: re.sub(r"\[\d+m\]", f"[{INTERVAL}]", text) for name, text in rules.items()}
-    assert prometheus.value(quick["PixprepImagesFail"])
+    fast_rules = {name: re.sub(r"\[\d+m\]", f"[{INTERVAL}]", text) for name, text in rules.items()}
+    assert prometheus.value(fast_rules["PixprepImagesFail"])
     for name in ("PixprepDown", "PixprepRequestsWait", "PixprepErrors", "PixprepOnTheCpu"):
-        assert not prometheus.value(quick[name]), name
+        assert not prometheus.value(fast_rules[name]), name

@@ -157,14 +157,14 @@ def test_a_missing_perf_analyzer_is_named_with_the_fix(tmp_path):
     assert str(caught.value) == 'perf_analyzer is not installed: pip install ".[server]" in a checkout of pixprep'
 
 
-MISSING = "perf_analyzer: error while loading shared libraries: {}: cannot open shared object file"
+MISSING_LIBRARY = "perf_analyzer: error while loading shared libraries: {}: cannot open shared object file"
 
 
 @pytest.mark.parametrize(
     ("loader", "remedy"),
     [
-        (MISSING.format("libb64.so.0d"), 'pip install ".[server]" in a checkout of pixprep'),
-        (MISSING.format("libssl.so.3"), "apt-get install libssl3 libstdc++6 zlib1g"),
+        (MISSING_LIBRARY.format("libb64.so.0d"), 'pip install ".[server]" in a checkout of pixprep'),
+        (MISSING_LIBRARY.format("libssl.so.3"), "apt-get install libssl3 libstdc++6 zlib1g"),
         (
             "perf_analyzer: /lib/libc.so.6: version `GLIBC_2.34 not found",
             "run bench on Debian 12, Ubuntu 22.04 or later; with --url, the server may be on another machine",

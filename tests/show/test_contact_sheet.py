@@ -28,7 +28,12 @@ def test_a_panel_has_the_colours_of_the_photo_and_the_text_of_the_parameters(tmp
     write_folder(tmp_path)
     source = pp.read.files(tmp_path)
     color = options.pop("color", "rgb")
-    ops = [pp.decode(color=color), pp.random_resized_crop(height=256, width=256), pp.random_flip(), *_twin(256)]
+    ops = [
+        pp.decode(color=color),
+        pp.random_resized_crop(height=256, width=256),
+        pp.random_flip(),
+        *serving_counterpart(256),
+    ]
     normalize = pp.normalize(mean=MEAN[:: -1 if color == "bgr" else 1], std=STD)
     training = pp.Pipeline([*ops, normalize, pp.tensor(**options)]).for_training()
     levels = pp.Pipeline([*ops, pp.tensor(dtype="uint8", layout="hwc")]).for_training()
@@ -55,7 +60,9 @@ def test_parameters_of_colour_ops_are_shown_below_the_picture(tmp_path):
         pp.random_erasing(p=1.0),
         pp.random_gaussian_blur(3, p=0),
     ]
-    pipeline = pp.Pipeline([pp.decode(), *_twin(64), pp.random_resized_crop(64), *drawing, pp.tensor()]).for_training()
+    pipeline = pp.Pipeline(
+        [pp.decode(), *serving_counterpart(64), pp.random_resized_crop(64), *drawing, pp.tensor()]
+    ).for_training()
     batch = batch_of(source, pipeline)
     for row, panel in enumerate(panels(pipeline, batch, source.classes)):
         draws = batch.placed[row].draws
@@ -218,7 +225,7 @@ def test_a_sheet_has_all_samples_and_names_the_broken_ones(tmp_path):
 def test_the_same_seed_and_epoch_give_the_same_sheet(tmp_path):
     write_folder(tmp_path)
     pipeline = pp.Pipeline(
-        [pp.decode(), pp.random_resized_crop(height=64, width=64), *_twin(64), pp.tensor()]
+        [pp.decode(), pp.random_resized_crop(height=64, width=64), *serving_counterpart(64), pp.tensor()]
     ).for_training()
     sheets = [
         np.asarray(contact_sheet(pp.read.files(tmp_path), pipeline, count=6, seed=seed, epoch=epoch))
@@ -230,7 +237,7 @@ def test_the_same_seed_and_epoch_give_the_same_sheet(tmp_path):
 
 def test_the_command_writes_either_mode(tmp_path, capsys):
     write_folder(tmp_path / "data")
-    ops = [pp.decode(), pp.random_resized_crop(height=64, width=64), *_twin(64), pp.tensor()]
+    ops = [pp.decode(), pp.random_resized_crop(height=64, width=64), *serving_counterpart(64), pp.tensor()]
     pp.Pipeline(ops).save(tmp_path / "p.json")
     words = ["preview", str(tmp_path / "p.json"), str(tmp_path / "data"), "--count", "4", "--output"]
     assert main([*words, str(tmp_path / "s.png")]) == 0
@@ -242,7 +249,7 @@ def test_the_command_writes_either_mode(tmp_path, capsys):
         assert training.tobytes() != serving.tobytes()
 
 
-def _twin(side):
+def serving_counterpart(side):
     """Return serving ops that correspond to a random_resized_crop."""
     return [pp.resize(side, only="serving"), pp.center_crop(side, only="serving")]
 

@@ -6,7 +6,7 @@ import pixprep as pp
 from pixprep.show.words import explain
 from support.refusals import PUBLIC, refusals
 
-EXPLAINED = """\
+EXPLANATION = """\
 pipeline
    0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, reduced false, alpha drop)
    1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, like pillow, rounding down)
@@ -32,7 +32,7 @@ def explained(*ops, height=480, width=640):
 
 
 def test_the_pipeline_its_plan_and_every_shape_are_explained():
-    assert explain(pp.presets.imagenet(), height=480, width=640) == EXPLAINED
+    assert explain(pp.presets.imagenet(), height=480, width=640) == EXPLANATION
 
 
 @refusals("show", "words.txt")

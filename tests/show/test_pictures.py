@@ -18,7 +18,7 @@ CROP, WRONG = (0xFF, 0x7A, 0x00), (0xB4, 0x23, 0x18)
 SQUARE = pp.resize(height=64, width=64)
 
 
-def drawn(*ops, encoded=None, color="rgb", **options):
+def picture_of(*ops, encoded=None, color="rgb", **options):
     """Return the picture of a pipeline, as uint8 (height, width, 3)."""
     pipeline = pp.Pipeline([pp.decode(color=color, **options), *ops])
     return np.asarray(stages(pipeline, encoded or photo()))
@@ -37,7 +37,7 @@ def result(*ops, encoded=None, color="rgb"):
     return tensor
 
 
-def larger(pixels, factor):
+def enlarged(pixels, factor):
     return np.kron(pixels, np.ones((factor, factor, 1), np.uint8)).astype(np.uint8)
 
 
@@ -59,9 +59,9 @@ LEVELS = pp.tensor(dtype="uint8", layout="hwc")
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 def test_the_second_picture_has_the_engines_pixel_values_in_true_colours(color):
     ops = [pp.resize(72), pp.center_crop(64)]
-    page = drawn(*ops, pp.normalize(), pp.tensor(), color=color)
+    page = picture_of(*ops, pp.normalize(), pp.tensor(), color=color)
     expected = result(*ops, LEVELS, color="gray" if color == "gray" else "rgb")
-    top_of(page, larger(np.broadcast_to(expected, (64, 64, 3)), 8), column=1)
+    top_of(page, enlarged(np.broadcast_to(expected, (64, 64, 3)), 8), column=1)
 
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
@@ -71,8 +71,8 @@ def test_the_third_picture_shows_the_first_channel_as_red(color):
     low, high = tensor.min(), tensor.max()
     shown = panels_of(*ops, pp.tensor(), color=color)[2].pixels[::8, ::8].astype(int)
     assert np.abs(shown - 255 * (tensor - low) / (high - low)).max() <= 0.51
-    page = drawn(*ops, pp.tensor(), color=color)
-    top_of(page, larger(levels_of(tensor, low, high), 8), column=2)
+    page = picture_of(*ops, pp.tensor(), color=color)
+    top_of(page, enlarged(levels_of(tensor, low, high), 8), column=2)
 
 
 def test_a_bgr_tensor_is_labelled_and_an_rgb_tensor_is_not():
@@ -84,7 +84,7 @@ def test_a_bgr_tensor_is_labelled_and_an_rgb_tensor_is_not():
 def test_unrounded_values_are_shown_rounded():
     ops = [pp.resize(height=64, width=64, like="tensorflow")]
     expected = np.rint(result(*ops, pp.tensor(layout="hwc"))).astype(np.uint8)
-    top_of(drawn(*ops, pp.normalize(), pp.tensor()), larger(expected, 8), column=1)
+    top_of(picture_of(*ops, pp.normalize(), pp.tensor()), enlarged(expected, 8), column=1)
 
 
 @pytest.mark.parametrize("flips", [[], [pp.flip("horizontal")]])
@@ -102,7 +102,7 @@ def test_the_frame_shows_the_region_that_the_model_sees_and_the_rest_is_dark(fli
     outside = np.ones(whole.shape[:2], bool)
     outside[top:bottom, left:right] = False
     assert (panel.pixels[outside] <= whole[outside] * 0.31).all()
-    page = drawn(*ops)
+    page = picture_of(*ops)
     y, x = top_of(page, whole[top:bottom, left:right], 0, left), MARGIN + left
     height, width = bottom - top, right - left
     for row, column in ((-1, 0), (-3, -3), (9, width), (height, 9), (height + 2, width + 2)):
@@ -112,9 +112,9 @@ def test_the_frame_shows_the_region_that_the_model_sees_and_the_rest_is_dark(fli
 
 
 def test_padding_has_its_colour_and_the_photo_an_outline():
-    page = drawn(pp.letterbox(256, 256, fill=(10, 200, 30)), pp.tensor())
+    page = picture_of(pp.letterbox(256, 256, fill=(10, 200, 30)), pp.tensor())
     photo_part = result(pp.resize(height=171, width=256), LEVELS)
-    row = top_of(page, larger(photo_part, 2), column=1)
+    row = top_of(page, enlarged(photo_part, 2), column=1)
     left = MARGIN + SIDE + MARGIN
     assert (page[row - 1, left : left + 512] == CROP).all()
     assert (page[row - 2, left : left + 512] == (10, 200, 30)).all()
@@ -133,7 +133,7 @@ def test_a_photo_is_shown_rotated_as_by_the_pipeline(orientation, is_applied):
     encoded = with_exif(orientation)
     image = ImageOps.exif_transpose(read(encoded)) if is_applied else read(encoded)
     panel = panels_of(SQUARE, pp.tensor(), encoded=encoded, apply_exif_orientation=is_applied)[0]
-    assert np.array_equal(panel.pixels, larger(np.asarray(image), 512 // 40))
+    assert np.array_equal(panel.pixels, enlarged(np.asarray(image), 512 // 40))
     applied = "applied" if is_applied else "ignored"
     assert panel.line == f"{image.width} wide, {image.height} high, RGB, EXIF orientation {applied}"
     assert panel.words == ["The model sees the whole photo."]
@@ -163,7 +163,7 @@ def test_for_all_sizes_the_picture_has_the_same_width_and_is_small(encoded, ops)
 def test_the_bars_are_at_the_values_and_nowhere_else(normalize, low, high):
     pixels = np.zeros((64, 64, 3), np.uint8)
     pixels[:32, :, 0] = 255
-    page = drawn(pp.center_crop(64), normalize, pp.tensor(), encoded=png(pixels))
+    page = picture_of(pp.center_crop(64), normalize, pp.tensor(), encoded=png(pixels))
     # The axis covers -2.12 to 2.64, plus 3 % on both sides.
     first, last = -2.12 - 0.03 * 4.76, 2.64 + 0.03 * 4.76
     expected = {round((value - first) / (last - first) * 511) for value in (low, high)}
@@ -179,15 +179,17 @@ def test_four_of_many_tensors_are_drawn_and_the_others_counted():
     assert four.height < many.height < four.height + 60
 
 
-def has(page, colour):
+def has_colour(page, colour):
     return bool((page == colour).all(axis=2).any())
 
 
 def test_an_odd_range_and_black_padding_are_reported_in_red():
     usual = [pp.resize(64), pp.center_crop(64), pp.normalize(), pp.tensor()]
-    assert not has(drawn(*usual), WRONG)
-    assert has(drawn(pp.resize(64), pp.center_crop(64), pp.normalize(mean=127.5, std=127.5), pp.tensor()), WRONG)
-    assert has(drawn(pp.resize(64), pp.center_crop(96), pp.tensor()), WRONG)
+    assert not has_colour(picture_of(*usual), WRONG)
+    assert has_colour(
+        picture_of(pp.resize(64), pp.center_crop(64), pp.normalize(mean=127.5, std=127.5), pp.tensor()), WRONG
+    )
+    assert has_colour(picture_of(pp.resize(64), pp.center_crop(96), pp.tensor()), WRONG)
 
 
 def test_a_photo_that_is_not_visible_is_dark_and_has_no_frame():
@@ -215,7 +217,7 @@ def test_a_picture_is_enlarged_by_integer_factors_or_reduced(shape, size):
     assert shown.shape == (*size, 3)
     assert fitted_size(shape) == size
     if size[0] >= shape[0]:
-        assert np.array_equal(shown, larger(pixels, size[0] // shape[0]))
+        assert np.array_equal(shown, enlarged(pixels, size[0] // shape[0]))
 
 
 def test_only_some_pixels_of_a_large_tensor_are_used():
@@ -273,10 +275,10 @@ def test_both_results_are_side_by_side_and_the_difference_is_amplified_to_white(
     marked[40 * 8 - 9 : 41 * 8 + 9, 20 * 8 - 9 : 21 * 8 + 9] = True
     marked[40 * 8 - 6 : 41 * 8 + 6, 20 * 8 - 6 : 21 * 8 + 6] = False
     for column, pixels in enumerate((actual, expected, difference)):
-        block = larger(pixels, 8)
+        block = enlarged(pixels, 8)
         block[marked] = CROP
         top = top_of(page, block, column)
-        near = larger(pixels[32:49, 12:29], 30)
+        near = enlarged(pixels[32:49, 12:29], 30)
         top_of(page, near[:200], column, after=top + 512)
 
 

@@ -150,11 +150,11 @@ def test_an_image_that_is_rejected_is_an_error():
 
 def test_random_ops_are_rejected():
     @pp.operator("acme.noise", version=1)
-    def noisy(pixels, *, rng: np.random.Generator):
+    def random_op(pixels, *, rng: np.random.Generator):
         return pixels ^ rng.integers(0, 2, pixels.shape, np.uint8)
 
     for op in (pp.extern(operator="acme.noise", version=1, only="training"), pp.random_flip()):
-        training = pp.Pipeline([pp.decode(), RESIZE, op, pp.tensor()], operators=[noisy])
+        training = pp.Pipeline([pp.decode(), RESIZE, op, pp.tensor()], operators=[random_op])
         with pytest.raises(pp.PipelineError, match=r"does not support random ops: use for_serving\(\)"):
             preview(training.for_training(), photo())
         assert preview(training.for_serving(), photo()).tensors
