@@ -32,12 +32,12 @@ USUAL = {
     "corners": ((1, 0), (60, 5), (50, 40), (9, 47)), "permutation": (2, 0, 1),
 }  # fmt: skip
 """Values of required fields, by field name. Random ops use the fields of their first frozen case."""
-NOT_ALONE = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
-ALONE = [name for name, cls in OPS.items() if not issubclass(cls, NOT_ALONE)]
+EXCLUDED_OPS = Extern | Decode | DecodeVideo | Pixels | OutputOp | AnnotationOp
+OPS_ALONE = [name for name, cls in OPS.items() if not issubclass(cls, EXCLUDED_OPS)]
 BOXES = [[10, 10, 30, 40]]
 
 
-@pytest.mark.parametrize("name", ALONE)
+@pytest.mark.parametrize("name", OPS_ALONE)
 def test_every_op_works_alone_and_is_reproducible(name):
     required = [field.name for field in msgspec.structs.fields(OPS[name]) if field.required]
     fields = FIELDS.get(name) or OPTIONS.get(name, [None])[0]

@@ -67,7 +67,13 @@ def test_a_box_is_clipped_to_the_image():
     assert np.array_equal(over, inside)
 
 
-OVER = [(-7, -5, 50, 40), (600, 400, 701, 430), (-9.5, 20, 700.5, 90), (10, 380, 30, 900), (-100, -100, 740, 527)]
+OVERLAPPING_BOXES = [
+    (-7, -5, 50, 40),
+    (600, 400, 701, 430),
+    (-9.5, 20, 700.5, 90),
+    (10, 380, 30, 900),
+    (-100, -100, 740, 527),
+]
 
 
 @pytest.mark.parametrize("resize", [*RESIZES[:-1], {"filter": "lanczos"}, {"filter": "nearest"}], ids=str)
@@ -79,7 +85,9 @@ def test_a_box_with_padding_equals_the_crop_of_the_padded_photo(resize, fill):
     canvas = np.empty((427 + 1200, 640 + 1200, 3), np.uint8)
     canvas[...] = fill
     canvas[600:1027, 600:1240] = read(photo())
-    for box, ours in zip([*OVER, *BOXES], run(pads, [photo()], boxes=[[*OVER, *BOXES]]), strict=True):
+    for box, ours in zip(
+        [*OVERLAPPING_BOXES, *BOXES], run(pads, [photo()], boxes=[[*OVERLAPPING_BOXES, *BOXES]]), strict=True
+    ):
         left, top, right, bottom = (600 + round(edge) for edge in box)
         (theirs,) = pp.Engine(pp.Pipeline([pp.decode(), *tail])).run([png(canvas[top:bottom, left:right])])
         assert np.array_equal(ours, theirs), box
@@ -88,14 +96,14 @@ def test_a_box_with_padding_equals_the_crop_of_the_padded_photo(resize, fill):
 def test_a_padded_box_maps_back_keeps_its_colour_and_must_overlap_the_image():
     pads = pp.crop(box="boxes", smaller="pad", fill="colour")
     pipeline = pp.Pipeline([pp.decode(), pads, pp.resize(**SMALL), pp.transform(), pp.tensor("uint8", "hwc")])
-    boxes = [*OVER, (-9, 0, 0.4, 20), (700, 0, 800, 20), (0, 0, 70_000, 9), (-3e38, 0, 3e38, 9)]
+    boxes = [*OVERLAPPING_BOXES, (-9, 0, 0.4, 20), (700, 0, 800, 20), (0, 0, 70_000, 9), (-3e38, 0, 3e38, 9)]
     with pp.Engine(pipeline) as engine:
         batch = engine.run_batch([photo()], inputs={"boxes": [boxes], "colour": [[(1, 2, 3)] * len(boxes)]})
-    for box, transform in zip(OVER, batch["transform"], strict=False):
+    for box, transform in zip(OVERLAPPING_BOXES, batch["transform"], strict=False):
         back = pp.boxes_to_original([[0, 0, 30, 24]], transform)
         assert np.abs(back[0] - np.round(box)).max() < 1e-3
     assert batch["tensor"][4, 0, 0].tolist() == [1, 2, 3]
-    errors = [str(error) for error in batch.errors[len(OVER) :]]
+    errors = [str(error) for error in batch.errors[len(OVERLAPPING_BOXES) :]]
     assert [error.split(" of 9: ")[1] for error in errors] == [
         "-9, 0, 0.4, 20 does not contain a pixel",
         "700, 0, 800, 20 is outside the image of 427 x 640 pixels",

@@ -35,7 +35,7 @@ def run_sample(*ops, sample=None, index=0):
     return annotated(plan, placed, sample), placed.draws
 
 
-# --------------------------------------------------------------------------- one step after the other, in plain NumPy
+# ---------------------------------------------------------------- reference in plain NumPy, one step at a time
 
 
 def window(mask, words, ignore):

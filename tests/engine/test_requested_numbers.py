@@ -33,7 +33,7 @@ def half_away(value):
 
 CORNERS = [(0, 0), (7, 3), (80, 50), (1, 49)]
 SIDES = [(1, 1), (64, 64), (10, 63), (33, 5)]
-FREE = [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.3, 0.71), (0.25, 0.75)]
+CROP_POSITIONS = [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.3, 0.71), (0.25, 0.75)]
 SAME = {
     "a corner": ([pp.crop("y", "x", 20, 30)], lambda y, x: [pp.crop(y, x, 20, 30)], CORNERS),
     "a corner of one input": ([pp.crop("at[1]", "at", 20, 30)], lambda x, y: [pp.crop(y, x, 20, 30)], [(0, 0), (3, 7)]),
@@ -41,7 +41,7 @@ SAME = {
     "what is free": (
         [pp.crop("y", "x", 20, 30, unit="free")],
         lambda y, x: [pp.crop(half_away(float(np.float32(y)) * 80), half_away(float(np.float32(x)) * 50), 20, 30)],
-        FREE,
+        CROP_POSITIONS,
     ),
     "both sides": (
         [pp.resize(height="y", width="x", max_size=64)],

@@ -11,7 +11,7 @@ from support.compare import Tolerance, assert_close
 from support.images import noise, scene
 
 TENSOR, OPEN = pp.tensor("uint8", "hwc"), pp.tensor("uint8", "hwc", max_size=4096)
-NEAR = Tolerance(1, 0.97, "DALI takes its curves from tables of 129 and 193 points")
+NEARLY_EQUAL = Tolerance(1, 0.97, "DALI takes its curves from tables of 129 and 193 points")
 CURVES = {
     "bilinear": lambda x: np.maximum(1 - x, 0),
     "bicubic": lambda x: np.select(
@@ -75,7 +75,7 @@ def test_a_region_and_its_surroundings_are_filtered_as_defined(filter_name, anti
         if bottom - top > 3 and right - left > 3:
             crop = run(pixels, pp.crop(int(top), int(left), int(bottom - top), int(right - left)), pp.resize(**how))
             cropped += np.abs(crop.ravel().astype(int) - expected[-1]).max() > 1
-    assert_close(np.concatenate(made), np.concatenate(expected), NEAR)
+    assert_close(np.concatenate(made), np.concatenate(expected), NEARLY_EQUAL)
     assert cropped > 10  # a crop before the resize gives different pixels
 
 

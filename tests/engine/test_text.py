@@ -99,7 +99,7 @@ DESCRIPTIONS = {
     },
     "form, lower case": (TYPED_FORM.lower(), f"a multipart form, as sent by curl -F; {REQUEST}"),
 }
-NOTHING = {
+NOT_TEXT = {
     "an image": PHOTO,
     "a large image": LARGE,
     "no bytes": b"",
@@ -117,10 +117,10 @@ def test_text_is_recognized_and_the_error_names_the_right_request(name):
     assert described(memoryview(text)) == words
 
 
-@pytest.mark.parametrize("name", NOTHING)
+@pytest.mark.parametrize("name", NOT_TEXT)
 def test_other_data_is_not_described_as_text(name):
-    assert described(memoryview(NOTHING[name])) is None
-    assert from_base64(NOTHING[name]) is None
+    assert described(memoryview(NOT_TEXT[name])) is None
+    assert from_base64(NOT_TEXT[name]) is None
 
 
 @pytest.mark.parametrize(

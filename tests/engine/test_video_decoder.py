@@ -72,7 +72,7 @@ def test_frames_without_dependents_are_not_decoded(name):
         is_spare = data[4] >> 1 in (0, 2, 4, 6, 8) and data[5] & 7 == max(layers)
         try:
             found = ffmpeg.decode(bad, chosen(*others), LIMITS).frames
-            is_same = all(map(np.array_equal, found, (every(name)[each] for each in others)))
+            is_same = all(map(np.array_equal, found, (all_frames(name)[each] for each in others)))
         except ImageError:
             is_same = False
         if is_spare:
@@ -85,7 +85,7 @@ def test_frames_without_dependents_are_not_decoded(name):
 
 
 @cache
-def every(name):
+def all_frames(name):
     return every_frame(made(name))
 
 

@@ -409,12 +409,12 @@ REFUSED = [
     ("Warp", {}, "is not supported; supported operators: decoders__Image"),
     ("decoders__Image", {}, 'its input "t2" is not the encoded image'),
 ]
-FOURTH = ("CropMirrorNormalize", {"pad_output": True})
+PADDED_CHANNEL = ("CropMirrorNormalize", {"pad_output": True})
 GRAY, HALF = ("decoders__Image", {"output_type": 2}), ("Cast", {"dtype": FLOAT16})
-LAST = "follows the padding of normalized values, which must be the last operator"
+MUST_BE_LAST = "follows the padding of normalized values, which must be the last operator"
 REFUSED_CHAINS = [
     *(
-        ([DECODE, RESIZE, FOURTH, (name, values)], f'"{name}": {LAST}')
+        ([DECODE, RESIZE, PADDED_CHANNEL, (name, values)], f'"{name}": {MUST_BE_LAST}')
         for name, values in (
             (EXPRESSION, {"expression_desc": "mul(&0 $0:float32)", "real_constants": [2.0]}),
             ("CropMirrorNormalize", {"mean": [1.0, 2.0, 3.0]}),

@@ -69,10 +69,10 @@ def only_pillow(key):
     return libraries.Library(title, None, "not installed", f"pip install {packages}")
 
 
-BARE = Originals(only_pillow)
+ONLY_PILLOW = Originals(only_pillow)
 
 
-def compare(checked, some=IMAGES, beside=BARE, **options):
+def compare(checked, some=IMAGES, beside=ONLY_PILLOW, **options):
     return verify(checked, images=some, generate=False, originals=beside, **options)
 
 
@@ -110,7 +110,9 @@ def with_changed_stage(stage, change):
 
 def other_resize(**fields):
     """Return an original library whose resize differs from the pipeline's."""
-    return ReplacedOriginals(resize=lambda _, op: BARE.resizer(ops.Resize(op.size, **{"filter": op.filter} | fields)))
+    return ReplacedOriginals(
+        resize=lambda _, op: ONLY_PILLOW.resizer(ops.Resize(op.size, **{"filter": op.filter} | fields))
+    )
 
 
 def rows(certificate):
@@ -458,7 +460,7 @@ def test_verify_accepts_files_in_addition_to_generated_images(tmp_path):
     (tmp_path / "china.jpg").write_bytes(photo())
     done = []
     certificate = verify(
-        pipeline(), images=[tmp_path / "china.jpg"], originals=BARE, on_progress=lambda *pair: done.append(pair)
+        pipeline(), images=[tmp_path / "china.jpg"], originals=ONLY_PILLOW, on_progress=lambda *pair: done.append(pair)
     )
     count = len(images.generated()) + 1
     assert certificate.is_exact, certificate
@@ -523,7 +525,7 @@ TRAINED = [
 ]
 
 
-def certified(ops_, beside=BARE, **options):
+def certified(ops_, beside=ONLY_PILLOW, **options):
     return verify_training(pp.Pipeline(ops_), images=IMAGES[:2], generate=False, originals=beside, **options)
 
 
@@ -550,13 +552,13 @@ def test_a_random_size_is_compared_with_a_resize_to_it(op):
     assert {"draw", "resize"} <= {row.stage for row in certificate.rows}
 
 
-TWICE = [
+RESIZED_TWICE = [
     [pp.resize(40, like=INSTALLED), pp.random_apply([pp.resize(30, like=INSTALLED)], p=0.99)],
     [pp.resize(40, like=INSTALLED), pp.random_rotate(9), pp.random_resized_crop(24, like=INSTALLED)],
 ]
 
 
-@pytest.mark.parametrize("ops_", TWICE)
+@pytest.mark.parametrize("ops_", RESIZED_TWICE)
 @pytest.mark.parametrize("color", ["rgb", "bgr", "gray"])
 def test_an_image_resized_twice_is_compared_resize_by_resize(ops_, color):
     colours = [] if color == "gray" else [pp.hue(0.1)]
@@ -611,7 +613,7 @@ def test_recorded_parameters_match_the_pixels():
     )
 
 
-LOOSE = pp.tensor(name="a", max_size=99, only="training")
+OPEN_TENSOR = pp.tensor(name="a", max_size=99, only="training")
 
 
 @pytest.mark.parametrize(
@@ -628,7 +630,7 @@ LOOSE = pp.tensor(name="a", max_size=99, only="training")
             'trivial_augment: "fill": null cannot be verified, because no op with fixed parameters supports it',
         ),
         (
-            [pp.resize(20), LOOSE, pp.random_rotate(3), pp.random_resized_crop(9)],
+            [pp.resize(20), OPEN_TENSOR, pp.random_rotate(3), pp.random_resized_crop(9)],
             "resize: a tensor before a second resize cannot be verified: remove that tensor",
         ),
         (

@@ -20,7 +20,7 @@ ALL = ["golang", "libjpeg-turbo", "pillow", "imagecodecs", "scikit-image", "fool
 LEAST = {"golang": 80, "libjpeg-turbo": 30, "pillow": 700, "imagecodecs": 75, "scikit-image": 10, "foolbox": 20}
 
 WARNED = "Pillow alone: [CORRUPT] libjpeg-turbo:"
-DEEP = "Pillow alone: [UNSUPPORTED] 32 bits per sample"
+PILLOW_32_BITS = "Pillow alone: [UNSUPPORTED] 32 bits per sample"
 UNKNOWN = "Pillow alone: [UNKNOWN_FORMAT]"
 DIFFERENCES = {
     # libjpeg-turbo warns that pixels or colours may be damaged; with ``lenient``, both files are decoded to Pillow's
@@ -34,7 +34,7 @@ DIFFERENCES = {
             "gray.one.f4.tif", "gray.one.i2.tif", "gray.one.i4.tif", "gray.one.u4.tif", "gray.tiled.f4.tif",
             "gray.u4.tif",
         ],
-        DEEP,
+        PILLOW_32_BITS,
     ),
     # BigTIFF is for files of more than 4 GB. Clients do not send such files, and the tags would need separate checks.
     "gray.bigtiff.u1.tif": UNKNOWN,

@@ -50,7 +50,7 @@ def test_a_resized_clip_differs_only_slightly():
     assert np.abs(ours.astype(int) - theirs).max() <= 12
 
 
-FOURTH = [
+FOURTH_CHANNELS = [
     ({}, 0),
     ({"fill_values": 3.0}, 3),
     ({"fill_values": [1.0, 2.0, 3.0, 4.5]}, 4.5),
@@ -59,7 +59,7 @@ FOURTH = [
 
 
 @pytest.mark.parametrize("layout", ["FCHW", "FHWC", "CFHW"])
-@pytest.mark.parametrize(("options", "value"), FOURTH)
+@pytest.mark.parametrize(("options", "value"), FOURTH_CHANNELS)
 def test_the_fourth_channel_of_a_clip_equals_dali(layout, options, value):
     def padded(video):
         how = {"crop": (120, 200), "out_of_bounds_policy": "pad", "pad_output": True, "output_layout": layout}

@@ -54,14 +54,18 @@ def border(rng):
     return {"border_mode": mode, "fill": fill(rng)}
 
 
-def look(rng):
+def random_sampling(rng):
     return {"interpolation": rng.choice([0, 1, 1, 2, 3]), "border_mode": rng.choice([0, 0, 1, 2, 4]), "fill": fill(rng)}
 
 
 def affine(rng):
     x, y = (rising(rng, 0.3, 2.5) if rng.random() < 0.8 else (1.0, 1.0) for _ in range(2))
     move = {"x": rising(rng, -0.4, 0.4), "y": rising(rng, -0.4, 0.4)} if rng.random() < 0.7 else None
-    how = look(rng) | {"rotate": rising(rng, -200, 200), "translate_percent": move, "scale": {"x": x, "y": y}}
+    how = random_sampling(rng) | {
+        "rotate": rising(rng, -200, 200),
+        "translate_percent": move,
+        "scale": {"x": x, "y": y},
+    }
     return A.Affine(shear={"x": rising(rng, -40, 40), "y": rising(rng, -40, 40)}, **how, p=1)
 
 
@@ -221,11 +225,14 @@ DRAWN = {
     ),
     "Affine": (affine, matrix),
     "ShiftScaleRotate": (
-        lambda rng: A.ShiftScaleRotate(0.2, rising(rng, -0.6, 0.9), rising(rng, -90, 90), p=1, **look(rng)),
+        lambda rng: A.ShiftScaleRotate(0.2, rising(rng, -0.6, 0.9), rising(rng, -90, 90), p=1, **random_sampling(rng)),
         matrix,
     ),
-    "Rotate": (lambda rng: A.Rotate(rng.choice([(90, 90), (-180, 180), (0, 0), (3, 40)]), p=1, **look(rng)), matrix),
-    "Perspective": (lambda rng: A.Perspective(rising(rng, 0, 0.5), p=1, **look(rng)), matrix),
+    "Rotate": (
+        lambda rng: A.Rotate(rng.choice([(90, 90), (-180, 180), (0, 0), (3, 40)]), p=1, **random_sampling(rng)),
+        matrix,
+    ),
+    "Perspective": (lambda rng: A.Perspective(rising(rng, 0, 0.5), p=1, **random_sampling(rng)), matrix),
     "HueSaturationValue": (
         lambda rng: A.HueSaturationValue(rising(rng, -180, 180), rising(rng, -99, 99), rising(rng, -99, 99), p=1),
         lambda params, _: dict(zip(("hue", "saturation", "value"), params.values(), strict=True)),

@@ -24,7 +24,7 @@ pytest.importorskip("nvidia.dali", reason="NO DALI: its pipelines are compared w
 SCRIPT = Path(__file__).with_name("freeze_dali.py")
 FROZEN = Path(__file__).parent / "frozen" / "dali"
 MIXED = Tolerance(1, 0.999, "the order of float32 sums of channels: 1 of 90,000 values of the second tensor")
-NEAR = Tolerance(1, 0.995, "the order of float32 sums of channels, or the tangent of an angle")
+NEARLY_EQUAL = Tolerance(1, 0.995, "the order of float32 sums of channels, or the tangent of an angle")
 ALLOWED = {"colours": MIXED}
 NAMES = sorted(path.stem for path in FROZEN.glob("*.dali") if path.stem not in ("classic_gpu", "random_mirror"))
 LARGE = [(301, 402), (375, 500), (513, 403), (427, 641), (350, 601), (1080, 1620)]
@@ -47,7 +47,7 @@ def images(name):
     return [photo("china"), photo("flower"), *made, jpeg(noise(*sizes[0]), quality=80)]
 
 
-def both(dali, name, encoded, pipeline=None):
+def both_results(dali, name, encoded, pipeline=None):
     """Return pixprep's and DALI's results for each output and image."""
     pipeline = pipeline or from_dali(FROZEN / f"{name}.dali")
     theirs = dali.run(dali.make(dali.PIPELINES[name], len(encoded)), encoded)
@@ -61,7 +61,7 @@ def both(dali, name, encoded, pipeline=None):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_imported_pipeline_equals_dali(dali, name):
-    for actual, expected in both(dali, name, images(name)):
+    for actual, expected in both_results(dali, name, images(name)):
         assert actual.dtype == expected.dtype
         difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
         print(f"\n{name}: max {difference.max():.4g}, {(difference > 0).mean():.2e} of {difference.size:,} differ")
@@ -492,7 +492,7 @@ def test_a_graph_equals_dali(dali, name):
     with pp.Engine(pipeline, threads=1) as engine:
         tensor = engine.run(encoded)
     assert np.asarray(tensor).dtype == theirs.dtype
-    assert_close(np.asarray(tensor), theirs, NEAR if re.search("channel|gray|transforms", name) else EQUAL)
+    assert_close(np.asarray(tensor), theirs, NEARLY_EQUAL if re.search("channel|gray|transforms", name) else EQUAL)
     if name in OTHER_CHANNELS:
         spec = pipeline.outputs["tensor"].spec
         ours, expected = (spec.view(np.asarray(each), "hwc") for each in (tensor, theirs))
@@ -618,6 +618,6 @@ def test_the_comparison_detects_differences(dali, mistake):
     name, index, changes = WRONG[mistake]
     ops = list(from_dali(FROZEN / f"{name}.dali").ops)
     ops[index] = msgspec.structs.replace(ops[index], **changes)
-    pairs = both(dali, name, images(name), pp.Pipeline(ops))
+    pairs = both_results(dali, name, images(name), pp.Pipeline(ops))
     with pytest.raises(AssertionError):
         [assert_close(*pair, ALLOWED.get(name, EQUAL)) for pair in pairs]

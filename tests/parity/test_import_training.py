@@ -725,7 +725,7 @@ if find_spec("timm"):
     from timm.data import create_transform, resolve_data_config
 
 CONFIG = {"input_size": (3, 64, 80), "interpolation": "bicubic", "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
-STILL = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "hflip": 0.0, "color_jitter": None}
+NOT_RANDOM = {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "hflip": 0.0, "color_jitter": None}
 
 
 def timm_transform(**arguments):
@@ -744,7 +744,7 @@ def timm_transform(**arguments):
     ids=str,
 )  # fmt: skip
 def test_a_timm_transform_with_a_single_outcome_gives_its_own_pixels(changes):
-    arguments = {**STILL, **changes}
+    arguments = {**NOT_RANDOM, **changes}
     ours, _ = trained(from_timm(CONFIG, training=arguments), [png(noise(97, 61)), png(noise(41, 130))])
     expected = theirs(timm_transform(**arguments), [png(noise(97, 61)), png(noise(41, 130))], "pil")
     assert all(map(np.array_equal, ours, expected))
@@ -802,7 +802,13 @@ def test_timms_defaults_are_the_fields_of_ops():
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_a_timm_recipe_with_a_policy_equals_its_original_with_the_same_parameters(policy, interpolation):
     """timm's own transform is compared, with a policy that applies the steps which pixprep has sampled."""
-    arguments = {**STILL, "hflip": 1.0, "auto_augment": policy, "interpolation": interpolation, "grayscale_prob": 1.0}
+    arguments = {
+        **NOT_RANDOM,
+        "hflip": 1.0,
+        "auto_augment": policy,
+        "interpolation": interpolation,
+        "grayscale_prob": 1.0,
+    }
     encoded = [png(noise(97, 61)), png(noise(41, 130)), *photos()] * 4
     ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=5)
     transform = timm_transform(**{**arguments, "color_jitter": 0.4})
@@ -839,7 +845,7 @@ class Replay:
 
 def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_parameters():
     """The crop and each step of the policy have a random filter, as in timm's train.py."""
-    arguments = {**STILL, "scale": (0.2, 0.9), "ratio": (0.6, 1.6), "interpolation": "random"}
+    arguments = {**NOT_RANDOM, "scale": (0.2, 0.9), "ratio": (0.6, 1.6), "interpolation": "random"}
     arguments["auto_augment"] = "rand-m9-mstd0.5-inc1"
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
     ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=9)
@@ -872,10 +878,10 @@ def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_param
 def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkeypatch):
     """timm's loop gets our noise, and our random numbers in the order in which it requests them."""
     module = pytest.importorskip("timm.data.random_erasing", reason="NO TIMM: its erasing was not compared")
-    arguments = {**STILL, "re_prob": 1.0, "re_mode": mode, "re_count": 3}
+    arguments = {**NOT_RANDOM, "re_prob": 1.0, "re_mode": mode, "re_count": 3}
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
     ours, draws = trained(from_timm(CONFIG, training=arguments), encoded, seed=5)
-    plain, _ = trained(from_timm(CONFIG, training={**STILL}), encoded[:3])
+    plain, _ = trained(from_timm(CONFIG, training={**NOT_RANDOM}), encoded[:3])
     transform, most = timm_transform(**arguments).transforms[-1], 0
     transform.device = "cpu"
     for index, (tensor, words) in enumerate(zip(ours, draws, strict=True)):
@@ -933,7 +939,7 @@ def test_the_operator_of_the_page_equals_timms_augmix_with_the_same_numbers():
     (program,) = (each for each in programs("own-operators.md") if "timm.data" in each)
     names = {}
     exec(program, names)  # noqa: S102 - a page of our own
-    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=60, width=70), names["augmix"](only="training"), *ENDS])
+    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=60, width=70), names["augmix"](only="training"), *FINAL_OPS])
     ours, draws = trained(pipeline, [png(noise(97, 61)), png(scene(41, 130))] * 20, seed=3)
     mix = timm_mix("augmix-m5-w4-d2", {"img_mean": (124, 116, 104), "translate_pct": 0.3})
     resized = [read(png(make)).resize((70, 60), Image.Resampling.BILINEAR) for make in (noise(97, 61), scene(41, 130))]
@@ -945,7 +951,7 @@ def test_the_operator_of_the_page_equals_timms_augmix_with_the_same_numbers():
     assert not np.array_equal(ours[0], ours[2])
 
 
-ENDS = (pp.tensor(dtype="uint8", layout="hwc"),)
+FINAL_OPS = (pp.tensor(dtype="uint8", layout="hwc"),)
 
 
 def programs(page):

@@ -67,14 +67,14 @@ def rapidocr_classifier():
     return lambda encoded: model.resize_norm_img(bgr_of(encoded))
 
 
-def alone(model, bgr):
+def line_tensor(model, bgr):
     """Return a text line's tensor in a batch of one, from ``TextRecognizer.__call__``."""
     return model.resize_norm_img(bgr, max(320 / 48, bgr.shape[1] * 1.0 / bgr.shape[0]))
 
 
 def rapidocr_recognizer():
     model = rapidocr("rec")
-    return lambda encoded: alone(model, bgr_of(encoded))
+    return lambda encoded: line_tensor(model, bgr_of(encoded))
 
 
 def ddddocr_recognizer():
@@ -354,7 +354,8 @@ def test_a_line_of_text_is_one_column_wider_in_a_batch_with_a_wider_one():
         assert np.array_equal(engine.run_batch(lines).padded("x"), theirs)
     odd = bgr_of(png(scene(41, 301)))  # this line is 352.4 pixels wide
     filled = [
-        np.nonzero(tensor.any(axis=(0, 1)))[0].size for tensor in (alone(model, odd), model.resize_norm_img(odd, 40))
+        np.nonzero(tensor.any(axis=(0, 1)))[0].size
+        for tensor in (line_tensor(model, odd), model.resize_norm_img(odd, 40))
     ]
     assert filled == [352, 353]
 

@@ -51,7 +51,7 @@ def test_the_schema_contains_every_op_and_field():
         assert definitions[cls.__name__]["additionalProperties"] is False
 
 
-THERE_ARE = f"valid ops: {', '.join(OPS)}"
+VALID_OPS = f"valid ops: {', '.join(OPS)}"
 SERVING = "it is an argument of Engine and a parameter of the Triton model instead"
 MISTAKES = {
     # the document
@@ -88,8 +88,8 @@ MISTAKES = {
     ),
     # names
     HEAD + '{"op": "rezise", "size": 8}, ' + TAIL: 'ops[1] "rezise": no such op; did you mean "resize"?',
-    HEAD + '{"op": "zzz"}, ' + TAIL: f'ops[1] "zzz": no such op; {THERE_ARE}',
-    HEAD + '{"op": 3}, ' + TAIL: f"ops[1] 3: no such op; {THERE_ARE}",
+    HEAD + '{"op": "zzz"}, ' + TAIL: f'ops[1] "zzz": no such op; {VALID_OPS}',
+    HEAD + '{"op": 3}, ' + TAIL: f"ops[1] 3: no such op; {VALID_OPS}",
     HEAD + '{"size": 3}, ' + TAIL: 'ops[1]: the field "op" is missing',
     HEAD + '{"op": "resize", "sise": 8}, ' + TAIL: 'ops[1] "resize": no such field "sise"; did you mean "size"?',
     HEAD + '{"op": "letterbox", "height": 4}, ' + TAIL: 'ops[1] "letterbox": the field "width" is missing',
@@ -143,7 +143,7 @@ def test_a_mistake_is_rejected_with_a_message(text, message):
 def test_a_message_abbreviates_a_long_value():
     with pytest.raises(pp.PipelineError) as caught:
         pp.Pipeline.from_json(HEAD + json.dumps({"op": "x" * 5000}) + "]}")
-    assert str(caught.value) == f'ops[1] "{"x" * 75} ...: no such op; {THERE_ARE}'
+    assert str(caught.value) == f'ops[1] "{"x" * 75} ...: no such op; {VALID_OPS}'
 
 
 def test_the_message_about_a_file_begins_with_its_name_without_folders(tmp_path):

@@ -70,8 +70,8 @@ WITHOUT_EFFECT = {
     **{name: {} for name in ("color_jitter", "random_hue_saturation_value", "random_brightness_contrast")},
 }
 """Parameters with which an op does not change the image, in addition to ``{"apply": False}`` and ``{"chosen": []}``."""
-NOT_OFTEN = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
-OFTEN = [name for name in OPTIONS if name not in (*NOT_OFTEN, "decode_video")]
+OPS_WITHOUT_P = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
+OPS_WITH_P = [name for name in OPTIONS if name not in (*OPS_WITHOUT_P, "decode_video")]
 """Ops whose ``p`` is the probability that the whole op is applied. In other ops, ``p`` applies to each part, or boxes
 are required.
 """
@@ -82,7 +82,7 @@ def test_a_jitter_uses_every_order():
     assert len({tuple(each["color_jitter#0"]) for each in words}) == 24
 
 
-@pytest.mark.parametrize("name", OFTEN)
+@pytest.mark.parametrize("name", OPS_WITH_P)
 def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_p(name):
     key, (*_, fields) = f"{name}#0", (each for each in OPTIONS[name] if not isinstance(each.get("value"), str))
     always, sometimes, never = (random_parameters(OPS[name](**{**fields, "p": p})) for p in (1.0, 0.3, 0.0))
@@ -97,7 +97,7 @@ def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_
 BOXES = {"boxes": np.array([[10, 10, 50, 60], [30, 5, 80, 40]], np.float32)}
 
 
-@pytest.mark.parametrize("name", OFTEN + NOT_OFTEN)
+@pytest.mark.parametrize("name", OPS_WITH_P + OPS_WITHOUT_P)
 def test_recorded_parameters_are_replayed_with_any_number_of_threads(name):
     photos, found = [scene(72, 90) // 2 + 40] * 10, set()
     for fields in OPTIONS[name]:

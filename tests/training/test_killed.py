@@ -58,14 +58,16 @@ EXTRA_MAKERS = {
 }
 KINDS = MAKERS | EXTRA_MAKERS
 # Most samplers only ask the source for its length. "blocks" also asks where the source's files begin.
-OF_EACH = ("each once", "blocks")
-IN_ORDER = ("in order", "one of two shards, padded")
+RANDOM_ACCESS_SAMPLERS = ("each once", "blocks")
+SEQUENTIAL_SAMPLERS = ("in order", "one of two shards, padded")
 """Samplers for sources without random access. The other samplers are tested with sources that have random access."""
-PAIRS = [(kind, each) for kind in KINDS for each in (IN_ORDER if "iterable" in kind else OF_EACH)]
+PAIRS = [
+    (kind, each) for kind in KINDS for each in (SEQUENTIAL_SAMPLERS if "iterable" in kind else RANDOM_ACCESS_SAMPLERS)
+]
 PAIRS += [
     ({"shares": "concat", "copy-paste": "objects"}.get(each.partition(" ")[0], "list of dicts"), each)
     for each in SAMPLERS
-    if each not in OF_EACH
+    if each not in RANDOM_ACCESS_SAMPLERS
 ]
 MISSING_SOURCES = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
 # the tests of these sources cover the messages about missing libraries

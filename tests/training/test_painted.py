@@ -38,7 +38,7 @@ def sides(draw, least=70, most=120):
     return draw.randint(least, most), draw.randint(least, most)
 
 
-def look(draw):
+def random_sampling(draw):
     return {"filter": draw.choice(["nearest", "bilinear"])}
 
 
@@ -59,27 +59,31 @@ FLIPS = {
     "flip": lambda draw: pp.flip(draw.choice(["horizontal", "vertical"])),
 }
 TURNS = {
-    "random_rotate": lambda draw: pp.random_rotate(draw.uniform(1, 60), draw.random() < 0.5, **look(draw)),
-    "rotate": lambda draw: pp.rotate(draw.choice([90, 180, 270, 33.3, -8]), draw.random() < 0.5, **look(draw)),
+    "random_rotate": lambda draw: pp.random_rotate(draw.uniform(1, 60), draw.random() < 0.5, **random_sampling(draw)),
+    "rotate": lambda draw: pp.rotate(
+        draw.choice([90, 180, 270, 33.3, -8]), draw.random() < 0.5, **random_sampling(draw)
+    ),
     "random_affine": lambda draw: pp.random_affine(
         20,
         (0.1, 0.1),
         between(draw, 0.7, 1.1),
         draw.uniform(0, 15),
-        **look(draw),
+        **random_sampling(draw),
         like=draw.choice(["pillow", "opencv"]),
     ),
     "affine": lambda draw: pp.affine(
-        draw.uniform(-30, 30), (9, -4), draw.uniform(0.7, 1.1), (draw.uniform(-9, 9), 3), **look(draw)
+        draw.uniform(-30, 30), (9, -4), draw.uniform(0.7, 1.1), (draw.uniform(-9, 9), 3), **random_sampling(draw)
     ),
     "random_warp": lambda draw: pp.random_warp(
-        20, (-0.1, 0.1, -0.1, 0.1), (0.7, 1.1, 0.8, 1.1), draw.uniform(0, 9), **look(draw)
+        20, (-0.1, 0.1, -0.1, 0.1), (0.7, 1.1, 0.8, 1.1), draw.uniform(0, 9), **random_sampling(draw)
     ),
-    "warp": lambda draw: pp.warp(matrix=matrix(draw), height=110, width=130, **look(draw)),
-    "random_perspective": lambda draw: pp.random_perspective(draw.uniform(0.1, 0.4), 1.0, **look(draw)),
-    "perspective": lambda draw: pp.perspective(corners(draw), **look(draw)),
-    "random_warp_perspective": lambda draw: pp.random_warp_perspective(between(draw, 0.02, 0.1), **look(draw)),
-    "elastic": lambda draw: pp.elastic(draw.uniform(1, 40), draw.uniform(4, 6), **look(draw)),
+    "warp": lambda draw: pp.warp(matrix=matrix(draw), height=110, width=130, **random_sampling(draw)),
+    "random_perspective": lambda draw: pp.random_perspective(draw.uniform(0.1, 0.4), 1.0, **random_sampling(draw)),
+    "perspective": lambda draw: pp.perspective(corners(draw), **random_sampling(draw)),
+    "random_warp_perspective": lambda draw: pp.random_warp_perspective(
+        between(draw, 0.02, 0.1), **random_sampling(draw)
+    ),
+    "elastic": lambda draw: pp.elastic(draw.uniform(1, 40), draw.uniform(4, 6), **random_sampling(draw)),
 }
 CROPS = {
     "random_crop": lambda draw: pp.random_crop(*sides(draw), padding=draw.choice([0, 6]), pad_if_needed=True),
@@ -102,8 +106,10 @@ RESIZES = {
     "random_resize": lambda draw: pp.random_resize(80, draw.randint(81, 120)),
     "scale_jitter": lambda draw: pp.scale_jitter(110, 130, between(draw, 0.7, 1.1)),
 }
-STILL = {name: op for name, op in (FLIPS | TURNS | CROPS | RESIZES).items() if not name.startswith(("random", "scale"))}
-STILL = {name: op for name, op in STILL.items() if name != "elastic"}
+FIXED_OPS = {
+    name: op for name, op in (FLIPS | TURNS | CROPS | RESIZES).items() if not name.startswith(("random", "scale"))
+}
+FIXED_OPS = {name: op for name, op in FIXED_OPS.items() if name != "elastic"}
 
 
 def choosing(draw):
@@ -176,7 +182,7 @@ def chain(seed, side, *, is_mixed=False):
         seed = f"{seed} {side}"
         draw = random.Random(seed)
         if side == "serving":
-            ops = [STILL[draw.choice([*STILL])](draw) for _ in range(draw.randint(1, 4))]
+            ops = [FIXED_OPS[draw.choice([*FIXED_OPS])](draw) for _ in range(draw.randint(1, 4))]
         else:
             tables = draw.choices([FLIPS, TURNS, CROPS, RESIZES], k=draw.randint(1, 4))
             ops = [table[draw.choice([*table])](draw) for table in tables]
