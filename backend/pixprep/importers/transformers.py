@@ -438,7 +438,7 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
-    if processor in BGR:
+    if processor == "PPLCNetImageProcessor":  # reverses the channels of the normalized tensor
         mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))

@@ -116,7 +116,8 @@ FIXED: dict[str, dict[str, Any]] = {
 """Fields of each class that are supported with a single value only, and this value."""
 
 WITHOUT_PIL = (
-    *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "Sapiens2ImageProcessor"),
+    *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
+    *("Sapiens2ImageProcessor",),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
     *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
     *("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor"),
@@ -223,7 +224,7 @@ even for a class that ignores both the field and the flag."""
 COMMON = ("data_format", "do_pad", "pad_size")
 """Fields that every class supports, and that are not set by default."""
 
-BGR = ("LayoutLMv2ImageProcessor", "PPLCNetImageProcessor")
+BGR = ("LayoutLMv2ImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor")
 """Classes that reverse the channel order of the tensor to BGR."""
 
 HARMLESS = (

@@ -183,6 +183,19 @@ def _lcnet(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([*ops, CenterCrop(height, width, rounding="down")], [_tensor()])
 
 
+def _recognizer(fields: Fields, filter_: Filter, like: Like) -> Made:
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    if not fields.flag("do_pad") or _edges(fields, "pad_size", ("height", "width")) != (height, width):
+        fields.refuse("pad_size", "must be equal to size, and do_pad must be true")
+    most = _length(fields, "max_image_width")
+    if most <= width:
+        fields.refuse("max_image_width", f"must be greater than the width of size, {width}")
+    resize = Resize(
+        height=height, max_size=most, rounding="up", up_to=width, filter=filter_, antialias=False, like=like
+    )
+    return Made([resize], [Tensor(min_width=width, name="pixel_values")])
+
+
 def _paddle(fields: Fields, filter_: Filter, like: Like) -> Made:
     size = _edges(fields, "size", ("height", "width"), is_square=True)
     return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like, antialias=False)], [_tensor()])
@@ -408,6 +421,11 @@ SIZED: dict[str, Sized] = {
     ),
     "PPDocLayoutV2ImageProcessor": Sized(_PADDLE, _paddle),
     "PPDocLayoutV3ImageProcessor": Sized(_PADDLE, _paddle),
+    "PPOCRV6SmallRecImageProcessor": Sized(
+        class_fields((48, 320), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, max_image_width=3200)
+        | {"pad_size": {"height": 48, "width": 320}, "character_list": []},
+        _recognizer,
+    ),
     "PerceiverImageProcessor": Sized(class_fields((224, 224), BICUBIC, IMAGENET, 256), _perceiver, crops=True),
     "PerceptionLMImageProcessor": Sized(
         class_fields((448, 448), BICUBIC, HALF, do_convert_rgb=True)
