@@ -280,7 +280,7 @@ def _kept(rows: _Rows, score: float, overlap: float, most: int) -> npt.NDArray[n
     """Return the indices of the candidates that remain after non-maximum suppression per class."""
     order = np.argsort(-rows.scores, kind="stable")[:_CANDIDATES]
     left, kept = order[(rows.scores[order] >= score) & (rows.classes[order] != _PADDING)], list[int]()
-    overlaps: Callable[[F32, F32], F32] = _likeness if rows.boxes.shape[1] == 5 else _intersection
+    overlaps: Callable[[F32, F32], F32] = _probabilistic_iou if rows.boxes.shape[1] == 5 else _intersection
     while len(left) and len(kept) < most:
         best, left = left[0], left[1:]
         kept.append(best)
@@ -298,22 +298,25 @@ def _intersection(box: F32, boxes: F32) -> F32:
     return share
 
 
-def _likeness(box: F32, boxes: F32) -> F32:
+def _probabilistic_iou(box: F32, boxes: F32) -> F32:
     """Return the probabilistic IoU of a rotated box (5,) and boxes (n, 5).
 
     The probabilistic IoU is 1 minus the Hellinger distance of two normal distributions that represent the boxes.
     """
     first, others = box.astype(np.float64), boxes.astype(np.float64)
-    one, many, least = _covariance(first), _covariance(others), 1e-7
-    a, b, c = one[0] + many[0], one[1] + many[1], one[2] + many[2]
+    first_covariance, other_covariances, epsilon = _covariance(first), _covariance(others), 1e-7
+    a, b, c = (value + values for value, values in zip(first_covariance, other_covariances, strict=True))
     x, y = (others[:, :2] - first[:2]).T
-    whole: Array = a * b - c * c
-    apart = (a * y * y + b * x * x - 2 * c * x * y) / (4 * (whole + least))
-    first_own, other_own = (np.maximum(p * q - r * r, 0) for p, q, r in (one, many))
-    own = np.sqrt(first_own * other_own)
-    distance = np.clip(apart + np.log(whole / (4 * own + least) + least) / 2, least, 100)
-    likeness: F32 = 1 - np.sqrt(1 - np.exp(-distance) + least)
-    return likeness
+    determinant: Array = a * b - c * c
+    mahalanobis = (a * y * y + b * x * x - 2 * c * x * y) / (4 * (determinant + epsilon))
+    first_determinant, other_determinants = (
+        np.maximum(p * q - r * r, 0) for p, q, r in (first_covariance, other_covariances)
+    )
+    geometric_mean = np.sqrt(first_determinant * other_determinants)
+    log_term = np.log(determinant / (4 * geometric_mean + epsilon) + epsilon) / 2
+    distance = np.clip(mahalanobis + log_term, epsilon, 100)
+    iou: F32 = 1 - np.sqrt(1 - np.exp(-distance) + epsilon)
+    return iou
 
 
 def _covariance(boxes: Array) -> tuple[Array, Array, Array]:
