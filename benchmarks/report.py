@@ -67,16 +67,17 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
     yield "# Performance"
     yield fill(
         "This page is for engineers who choose a preprocessing library. It compares pixprep with other libraries on a "
-        "CPU, and lists the cases in which pixprep is slower. `make benchmark` measures, and `benchmarks/report.py` "
-        "generates this page from `benchmarks/results/`.",
+        "CPU, and lists the cases in which pixprep is slower. `make benchmark` runs the measurements, and "
+        "`benchmarks/report.py` generates this page from `benchmarks/results/`.",
         LINE,
     )
     yield fill(
         "The task is to decode a JPEG, resize its shorter side to 256, crop the central 224 x 224 pixels, normalize "
-        "with ImageNet's mean and std, and write float32 planes. The photos are derived from real ones. "
-        f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, {result['cores']} cores, "
-        f"Python {result['python']}. All contenders took turns; each number is the median of {result['rounds']} "
-        "rounds. No GPU has been measured.",
+        "with ImageNet's mean and std, and write float32 planes. The photos are derived from real photos. "
+        f"The benchmark ran on {result['date']} with commit `{result['commit']}`, on {result['processor']} with "
+        f"{result['cores']} cores, and with Python {result['python']}. The libraries ran alternately, and each "
+        f"number is "
+        f"the median of {result['rounds']} rounds. Performance on a GPU has not been measured.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
@@ -96,8 +97,9 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
     if cells := contender_cells(result, "bilinear", 1):
         yield "## Cost and pixels"
         yield fill(
-            "CPU seconds for 1,000 photos, and difference from the reference in 8-bit pixel values (maximum / mean), "
-            "for bilinear with one thread. If a contender's crop is shifted by one pixel, it is compared with the "
+            "The columns of sizes contain the CPU time in seconds for 1,000 photos, and the difference from the "
+            "reference in 8-bit pixel values (maximum / mean). They apply to bilinear with one thread. If a "
+            "contender's crop is shifted by one pixel, it is compared with the "
             "reference at the shifted position.",
             LINE,
         )
@@ -108,8 +110,9 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
     if result["serving"]:
         yield "## Serving"
         yield fill(
-            "Images/s by the number of requests in flight. perf_analyzer shares the cores with the server. Each "
-            "response returns a float32 tensor of 602 kB, by gRPC or in shared memory. DALI and torchvision run as "
+            "The table contains the images per second for each number of requests in flight. perf_analyzer runs on the "
+            "same cores as the server. Each response contains a float32 tensor of 602 kB, by gRPC or in shared "
+            "memory. DALI and torchvision run as "
             "Python models. The JSON result contains the percentiles of every load.",
             LINE,
         )
@@ -137,11 +140,15 @@ def beside(families: Result) -> Iterator[str]:
     """Yield a heading, text and two tables that compare each library's own code with pixprep's pipeline."""
     yield "## Compared with your library's own code"
     yield fill(
-        "This table compares the code of a library, as its users write it, with the pipeline that pixprep imports from "
-        f"it. Both run with one thread, in turns, for {families['rounds']} rounds. Each cell contains the milliseconds "
-        "per image, in parentheses how many times as fast pixprep is, and the difference in 8-bit pixel values "
-        "(maximum / mean). Pillow decodes for torchvision. The code of PaddleOCR's `resize_norm_img` is copied. This "
-        f"part: {families['date']}, commit `{families['commit']}`, {families['processor']}.",
+        "This table compares code that users of a library typically write with the pipeline that pixprep imports from "
+        f"this code. Both run alternately, with one thread, for {families['rounds']} rounds. Each cell contains "
+        f"the time "
+        "per image in milliseconds, the factor by which pixprep is faster (in parentheses), and the difference in "
+        "8-bit "
+        "pixel values (maximum / mean). Pillow decodes the images for torchvision. For PaddleOCR, the benchmark "
+        "contains "
+        "a copy of `resize_norm_img`. "
+        f"This part was measured on {families['date']} with commit `{families['commit']}`, on {families['processor']}.",
         LINE,
     )
     if (load := families["load_average"]) >= measure.QUIET:
@@ -157,9 +164,9 @@ def beside(families: Result) -> Iterator[str]:
     if cells:
         yield fill(
             "The next table compares single ops on arrays of 500x375: `apply`, functions of torchvision v2 on uint8 "
-            "tensors, and transforms of albumentations. `elastic` draws different noise in each library. A call of "
-            "`apply` also validates the ops, looks up their plan and allocates the result, which takes the same time "
-            "for every size. `grayscale` also copies the pixels to four bytes each, and back.",
+            "tensors, and transforms of albumentations. `elastic` uses different noise in each library. A call of "
+            "`apply` also validates the ops, looks up their plan and allocates the result; this overhead is the same "
+            "for every image size. `grayscale` also converts the pixels to four bytes per pixel, and back.",
             LINE,
         )
         peers = ROWS[next(iter(cells))].libraries
@@ -203,14 +210,15 @@ def answers(result: Result) -> Iterator[tuple[str, str, str]]:
             _range(measure.ratio(our, cell["contenders"][rival]) for our, cell in zip(ours, cells, strict=True))
             for rival in ("dali", "pillow")
         )
-        text = f"With two threads and bilinear, pixprep produces {dali} times as many tensors per second as DALI, and"
+        text = (
+            f"With two threads and a bilinear resize, pixprep produces {dali} times as many tensors per second as "
+            "DALI, and"
+        )
         yield "Engine", f"{text} {pillow} times as many as Pillow and NumPy, whose pixels it reproduces.", "engine"
     if rows := [row for rows in result["kernel"].values() for row in rows if row["filter"] == "bilinear"]:
         share = _range((100 * row["kernel_ms"] / (row["kernel_ms"] + row["decode_ms"]) for row in rows), digits=0)
         pillow = _range(row["pillow_ms"] / row["kernel_ms"] for row in rows)
-        text = (
-            f"Bilinear resize, crop and arithmetic take {share} % of the time per photo, and the decode takes the rest."
-        )
+        text = f"Bilinear resize, crop and normalization take {share} % of the time per photo; decoding takes the rest."
         yield (
             "Decode and kernel",
             f"{text} Pillow's resize alone takes {pillow} times as long as pixprep's kernel.",
@@ -223,7 +231,7 @@ def answers(result: Result) -> Iterator[tuple[str, str, str]]:
             for way in (True, False)
         )
         text = f"Triton reaches {shared:.0%} of the engine's images/s if tensors are in shared memory, and {grpc:.0%}"
-        yield "Serving", f"{text} if they are sent by gRPC.", "serving"
+        yield "Serving", f"{text} if tensors are sent by gRPC.", "serving"
         for row in poisson(result["serving"], OURS)[:1]:
             text = (
                 f"If {row['load'].split()[1].removesuffix('/s')} photos per second arrive at random, the median latency"

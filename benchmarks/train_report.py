@@ -46,7 +46,7 @@ def _memory(memory: dict[str, Any]) -> str:
     return "## Memory\n\n" + fill(
         f"{memory['images']:,} images of 300 sizes were read and decoded, in batches of {memory['batch_mib']:g} MiB, "
         f"and the iterator was deleted once in mid-epoch ({memory['date']}, `benchmarks/memory.py`). The process used "
-        f"{memory['before_mib']:.0f} MiB before, at most {memory['max_mib']:.0f} MiB during the run, and "
+        f"{memory['before_mib']:.0f} MiB before the run, at most {memory['max_mib']:.0f} MiB during the run, and "
         f"{memory['dropped_mib']:.0f} MiB after the iterator was deleted. The medians of each tenth of the run, in "
         f"MiB, are {', '.join(f'{mib:.0f}' for mib in parts)}.",
         LINE,
@@ -57,24 +57,26 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
     colours = any(name.startswith("colour_") for cell in result["cells"] for name in cell["contenders"])
     yield "# Performance of the training input"
     yield fill(
-        "This page is for engineers who choose an input pipeline for training. It compares the Loader with others on a "
-        "CPU. `make benchmark-training` measures, and `benchmarks/train_report.py` generates this page from "
-        "`benchmarks/results/`.",
+        "This page is for engineers who choose an input pipeline for training. It compares pixprep's Loader with "
+        "other loaders on a CPU. `make benchmark-training` runs the measurements, and `benchmarks/train_report.py` "
+        "generates this page from `benchmarks/results/`.",
         LINE,
     )
     yield fill(
-        "The task is torchvision's ImageNet training preset: JPEG files of two classes, a random resized crop of 224, "
-        "a random flip, mean and std, float32, batches of 64, shuffled. "
+        "The task is torchvision's ImageNet training preset: shuffled JPEG files of two classes, a random resized crop "
+        "of 224 x 224 pixels, a random flip, normalization with mean and std, and float32 batches of 64 images. "
         + (
-            "The rows with colors also jitter brightness, contrast and saturation by 0.4, and hue by 0.1. "
+            "In the section with colours, brightness, contrast and saturation are also jittered by 0.4, and hue by "
+            "0.1. "
             if colours
             else ""
         )
-        + f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python {result['python']}. "
-        "Each contender had as many cores as threads, for all its processes, and was paused while others ran. "
-        "Contenders with worker processes ran with the number of workers that was fastest. Numbers are medians of "
-        f'{result["rounds"]} rounds. The column "speed-up" contains the factor by which the Loader is faster than the '
-        "contender. The CPU time is that of all processes of a contender.",
+        + f"The benchmark ran on {result['date']} with commit `{result['commit']}`, on {result['processor']}, and with "
+        f"Python {result['python']}. All processes of a loader together had as many cores as the loader had threads, "
+        "and were paused while other loaders ran. Loaders with worker processes ran with the fastest number of "
+        "workers. "
+        f'The numbers are medians of {result["rounds"]} rounds. The column "speed-up" contains the factor by which '
+        "pixprep's Loader is faster. The CPU time is the total of all processes of a loader.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
