@@ -36,7 +36,7 @@ CASES = {
     name: {field: value for field, value in FIXED.get(name, {}).items() if field != "return_row_col_info"}
     | SMALLER.get(name, {})
     for name in CLASSES
-    if FORMS.get(name, True) is not None
+    if FORMS.get(name)
 } | {hub: {**fields} for hub, fields in TILED.items()}
 FAILS = {"ViltImageProcessor": "torchvision"}
 """Class that fails without ``return_tensors="pt"``, because of a variable that it does not set."""

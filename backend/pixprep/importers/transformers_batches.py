@@ -1,6 +1,6 @@
 """Batches of the image processors of transformers: how each class combines the images of a call.
 
-Each class is a row of data. A class without a row returns a list of images.
+Each class is a row of data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.batch import Batch
-from pixprep.importers.transformers_classes import DETRS
+from pixprep.importers.transformers_classes import DEFAULTS, DETRS
 from pixprep.importers.transformers_patches import PATCHED
 
 Array = npt.NDArray[Any]
@@ -183,6 +183,7 @@ _SIZES: dict[str, Callable[[Processed], Any]] = {"original_sizes": lambda proces
 _ONE_TILE: dict[str, Callable[[Processed], Any]] = {"num_patches": lambda processed: [1] * len(processed.batch)}
 
 FORMS: dict[str, Form | None] = {
+    **dict.fromkeys(DEFAULTS, Form()),
     **dict.fromkeys(PATCHED, _PATCHES),
     **dict.fromkeys(DETRS, _DETR),
     "AriaImageProcessor": Form(
@@ -220,9 +221,22 @@ FORMS: dict[str, Form | None] = {
         others={"image_merge_sizes": lambda processed: np.full(len(processed.batch), processed.settings["merge_size"])}
     ),
     "ViltImageProcessor": _MASKED,
-    **dict.fromkeys(("EomtImageProcessor", "GraniteDoclingImageProcessor", "IdeficsImageProcessor")),
+    **dict.fromkeys(
+        (
+            *("DeepseekVLImageProcessor", "DonutImageProcessor", "GLPNImageProcessor", "JanusImageProcessor"),
+            *("PI0ImageProcessor", "PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
+            *(
+                "PPLCNetImageProcessor",
+                "PerceiverImageProcessor",
+                "PerceptionLMImageProcessor",
+                "TextNetImageProcessor",
+            ),
+        ),
+        Form(),
+    ),
+    "IdeficsImageProcessor": None,
 }
-"""Classes that do not return a plain list of images. None means that the batch of a class is not supported."""
+"""Batches by class. None, or a class without a row, means that its batches are not supported."""
 SPLIT: dict[str, int] = {"rows": 0, "cols": 1}
 """Outputs of ``return_row_col_info``, each with the axis whose tiles are counted."""
 

@@ -278,8 +278,8 @@ class ImageProcessor:
             if self._name in DETRS and self._settings["pad_size"] is None:
                 values["do_pad"] = False  # this class pads the batch itself, and returns its mask
             found = from_transformers({**values, "image_processor_type": self._name}, backend=self._backend)
-            if len(self._pipelines) >= MAX_CACHED:
-                self._pipelines.pop(next(iter(self._pipelines)), None)
+            for oldest in [*self._pipelines][: -MAX_CACHED + 1]:
+                self._pipelines.pop(oldest, None)  # another thread may remove the same one
             self._pipelines[key] = found
         return found
 
@@ -333,7 +333,7 @@ def _form(name: str, where: str) -> Form:
     Raises:
         PipelineError: The batches of the class are not supported.
     """
-    form = FORMS.get(name, Form()) if name in CLASSES else None
+    form = FORMS.get(name)
     if form is None:
         raise PipelineError(
             f"{where}: {name} is not supported by ImageProcessor: use from_transformers, or pass original="
@@ -394,7 +394,7 @@ def _samples(images: Any) -> list[list[Any]]:
     if all(isinstance(each, list | tuple) for each in images):
         return [list(each) for each in images]
     if any(getattr(each, "ndim", 3) == 4 for each in images):
-        return [list(each) for each in images]
+        return [list(each) if getattr(each, "ndim", 3) == 4 else [each] for each in images]
     return [list(images)]
 
 

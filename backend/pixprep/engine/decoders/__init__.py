@@ -49,12 +49,13 @@ class Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class Kept:
-    """Cached pixels of an image that was decoded earlier with the same plan.
+    """Pixels of an image that is already decoded, such as cached pixels.
 
     The CPU decoder accepts such an image in place of encoded bytes.
 
     Attributes:
-        pixels: Complete copy of ``Decoded.pixels``. The image must have been decoded at its full size.
+        pixels: Complete copy of ``Decoded.pixels`` of the same plan, decoded at the full size of the image, or an array
+            (height, width, 3) RGB with any strides.
     """
 
     pixels: Pixels
