@@ -90,7 +90,7 @@ class Worker:
         self.facts: dict[str, Any] = {}
 
     def start(self) -> None:
-        """Wait until the process is ready."""
+        """Wait until the process reports that it is ready, and store the facts that it reports."""
         self.facts = self._answer()
         if self.facts["state"] == "absent":
             raise ContenderError
@@ -241,10 +241,10 @@ def run_cells(
 
 
 def split(folder: Path) -> list[dict[str, Any]]:
-    """Measure the kernels: median milliseconds for one photo on one thread.
+    """Measure the kernels: the median time for one photo on one thread, in milliseconds.
 
-    The timed parts are pixprep's decoder and kernel, and Pillow's resize of the whole photo without crop and
-    arithmetic.
+    The timed parts are pixprep's decoder and kernel, and Pillow's resize of the whole photo, without a crop and without
+    the arithmetic of the tensor.
     """
     photos = [path.read_bytes() for path in sorted(folder.glob("*.jpg"))]
     found = []

@@ -42,7 +42,7 @@ BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class AbsentError(Exception):
-    """A contender is not available or ended. The message is its last output."""
+    """A contender is not available, has exited, or returns wrong tensors. The message gives the reason."""
 
 
 class Group:

@@ -112,9 +112,9 @@ def measure(path: Path) -> None:
                 image = random.integers(0, 256, (ROWS, width, 3), np.uint8)
                 for ops, theirs in cases(name, image, random):
                     ours = np.asarray(pp.apply(ops, image))
-                    apart = np.abs(ours.astype(np.int16) - theirs.reshape(ours.shape))
-                    count, differing = count + apart.size, differing + int(np.count_nonzero(apart))
-                    largest = max(largest, int(apart.max()))
+                    difference = np.abs(ours.astype(np.int16) - theirs.reshape(ours.shape))
+                    count, differing = count + difference.size, differing + int(np.count_nonzero(difference))
+                    largest = max(largest, int(difference.max()))
         found[label] = {"values": count, "differing": differing, "largest": largest}
         sys.stderr.write(f"{cv2.__version__} {label} {found[label]}\n")
     path.write_text(json.dumps({"version": cv2.__version__, "found": found}), encoding="utf-8")

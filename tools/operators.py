@@ -39,8 +39,6 @@ The documentation site (`make docs-site`) also shows an image before and after e
 The ops by family:
 
 """
-OFTEN = ("Probability that the op is applied, 0 to 1.", "how often", "how often, 0 to 1")
-"""Descriptions of ``p`` that the page omits, because its introduction describes ``p``."""
 FAMILIES = {
     "decode": "Input",
     "resize": "Geometry",
@@ -107,7 +105,7 @@ def _lines(fields: list[types.Field], notes: dict[str, str]) -> Iterator[str]:
     kinds |= {name: "" for name, note in notes.items() if note.startswith("as in ")}
     for (note, kind), group in groupby(fields, key=lambda field: (notes[field.name], kinds[field.name])):
         names = ", ".join(f"`{field.encode_name}`" for field in group)
-        yield f"{names}{kind}" if names == "`p`" and note in OFTEN else f"{names}{kind}: {note}"
+        yield f"{names}{kind}: {note}"
 
 
 def _item(text: str) -> str:

@@ -42,7 +42,8 @@ def printable(text: object) -> str:
 
 
 _MAX_CHARS, _HEAD, _TAIL = 1400, 900, 400
-"""Maximum length of a message in characters, and the lengths of the start and the end that remain of a longer one."""
+"""Maximum number of characters of a message, and the numbers of characters that are kept from the start and from the
+end of a longer message."""
 
 
 def shown(text: object) -> str:

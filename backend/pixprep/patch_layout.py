@@ -61,7 +61,7 @@ class PatchLayout:
 
     @property
     def multiples(self) -> tuple[int, int]:
-        """Required factors of the height and the width of the image."""
+        """The height and the width of the image must be multiples of these numbers, respectively."""
         return self.size[0] * self.merge, self.size[1] * self.merge
 
     @property

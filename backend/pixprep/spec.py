@@ -377,7 +377,7 @@ class TensorSpec:
         return tuple(side if length == -1 else length for side, length in zip(sides, self.shape, strict=True))
 
     def shape_of(self, height: int, width: int) -> tuple[int, ...]:
-        """Return the shape of the tensor of an image whose size before this output is ``height`` x ``width``."""
+        """Return the shape of the tensor for an image that reaches this output with the size ``height`` x ``width``."""
         if self.patches is not None:
             return self.patches.fixed or self.patches.total(height, width), *self.patches.shape
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))

@@ -1,4 +1,4 @@
-"""The code of Triton's Python example: Pillow decodes, followed by torchvision's transforms."""
+"""The code of Triton's Python example: Pillow decodes the photos, and torchvision transforms them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ OUTPUT = 'backend: "pixprep"\noutput { name: "tensor" data_type: TYPE_FP32 dims:
 
 @contextmanager
 def patience(seconds=5):
-    """Fail if the block takes longer than this time."""
+    """Fail if the ``with`` block takes longer than ``seconds``."""
 
     def fail(*_):
         raise TimeoutError

@@ -1,4 +1,4 @@
-"""Attack, or accident: A repository contains unreadable files and directories.
+"""Attack or accident: A repository contains unreadable files and directories.
 
 Defence: Each model is read separately, and an unreadable file is a problem of its model only.
 

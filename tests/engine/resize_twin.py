@@ -321,7 +321,7 @@ _COSINE = [
 
 
 def _sinc(x):
-    """Compute the sinc function with glibc's ``sinf``, on the angle from the nearest quarter turn.
+    """Compute the sinc function with glibc's ``sinf``, which reduces the angle by a multiple of 90 degrees.
 
     The last bit of glibc's ``sinf`` differs from that of other libraries.
     """

@@ -154,7 +154,7 @@ def _windows(method, passes, axis):  # noqa: ARG001
     weights *= 1.4 / np.abs(weights).sum(axis=1, keepdims=True)
     bits = int(rng.integers(6, 23))
     if passes == "area":
-        weights = (weights != 0).astype(np.int32)
+        weights = (weights != 0).astype(np.int32)  # the filter "area" sums all pixels with equal weights
     elif passes in SCALES:
         weights = np.rint(weights * SCALES[passes]).astype(np.int32)
     else:

@@ -1,4 +1,6 @@
-"""Lists of steps that levels.cu must compute like the CPU: each kind of step alone, and long random lists."""
+"""Lists of steps for which levels.cu must compute the same values as the CPU: each kind of step alone, and long random
+lists.
+"""
 
 from typing import get_args
 

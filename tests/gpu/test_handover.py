@@ -29,7 +29,7 @@ class Late:
         self.current = self.default = Stream(self)
 
     def advance(self, steps):
-        """Run this many steps, each from any stream that need not wait."""
+        """Run up to ``steps`` steps. Each step is the next one of a random stream that is not waiting."""
         for _ in range(steps):
             ready = [each for each in self.streams if each.is_ready()]
             if not ready:
@@ -281,13 +281,13 @@ def test_a_copy_runs_in_parallel_with_the_previous_step(play):
     gpu, side = play(0)
     with loader() as ours:
         batches = iter(ours)
-        one = next(batches).torch("tensor", device="cuda", non_blocking=True)
+        first = next(batches).torch("tensor", device="cuda", non_blocking=True)
         gpu.default.add(lambda: None, Event())  # the previous step never ends
-        two = next(batches).torch("tensor", device="cuda", non_blocking=True)
+        second = next(batches).torch("tensor", device="cuda", non_blocking=True)
         gpu.advance(100)
         assert not side.queue
         assert gpu.default.queue
-        assert len({each.array.tobytes() for each in (one, two)}) == 2
+        assert len({each.array.tobytes() for each in (first, second)}) == 2
         del batches
 
 

@@ -46,7 +46,7 @@ RUN = sorted({name.split("/")[0] for name in EXPECTED})
 
 
 def middle(height, width, rounding="half_away"):
-    """Return the centre crop that corresponds to DALI's default policy."""
+    """Return the centre crop that corresponds to DALI's crop with the default ``out_of_bounds_policy``."""
     return pp.center_crop(height, width, rounding=rounding, smaller="refuse")
 
 

@@ -16,7 +16,7 @@ from pixprep.serving.triton.metrics import IMAGES, SECONDS, Metrics
 ROOT = Path(__file__).parents[2]
 VARIABLE = re.compile(r"\bPIXPREP_[A-Z0-9_]*[A-Z0-9]\b")
 PARAMETER = "PIXPREP_BUILD_CHECKSUM"
-"""Parameter of config.pbtxt whose name looks like that of an environment variable."""
+"""Name of a parameter in config.pbtxt. It matches ``VARIABLE``, but is not an environment variable."""
 
 
 def text_of(name):

@@ -84,7 +84,7 @@ def padded(encoded: Any) -> Any:
 
 
 def turned(encoded: Any) -> Any:
-    """Rotate by half a turn, then by a quarter turn. Each expression has a different form."""
+    """Rotate the image by 180°, then by -90°, and write the normalization as a product and a sum."""
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=180, keep_size=True)
     pixels = fn.rotate(pixels, angle=-90)
     return 0.5 * (fn.cast(pixels, dtype=types.FLOAT) / 255) + 3.0

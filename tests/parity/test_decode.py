@@ -115,7 +115,7 @@ ROUNDED = Tolerance(1, 0.9, "Pillow divides by 255 in integers")
 
 
 def on_white(encoded):
-    """Return the definition in float64: pixel values (height, width, 3) that are not rounded."""
+    """Return the expected pixels, float64 (height, width, 3): the image on a white background, without rounding."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rgba = np.asarray(read(encoded).convert("RGBA")).astype(np.float64)

@@ -178,8 +178,8 @@ def warped(dali, angle, matrix, index):
 
 
 def test_rotations_and_affine_maps_equal_dali(dali):
-    """The 120 angles and matrices include tenths of a degree, and rotations for which positions are halfway between two
-    pixels.
+    """The 120 pairs of an angle and a matrix include right angles, for which sampling positions may be halfway between
+    two pixels, and matrices that are rounded to 1 to 5 decimals.
     """
     rng = np.random.default_rng(3)
     wrong = 0

@@ -29,7 +29,7 @@ COUNT = 60
 
 
 def alone(package, *path):
-    """Import a module of a package without the package around it and without that package's imports."""
+    """Import a module of a package without running the ``__init__`` modules of the packages that contain it."""
     found = PathFinder.find_spec(package)
     if found is None or found.origin is None:
         pytest.skip(f"make models installs {package}")

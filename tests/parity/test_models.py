@@ -109,7 +109,7 @@ def rtdetr_of_pillow():
 
 
 def paddlex(model):
-    """Return the processors for one kind of PaddleX's models, without importing the packages around them."""
+    """Return the processors of one kind of PaddleX model, without importing the packages that contain them."""
     if PADDLEX is None or PADDLEX.origin is None:
         pytest.skip("make models installs paddlex")
     root = Path(PADDLEX.origin).parents[1]

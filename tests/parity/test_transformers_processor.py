@@ -39,7 +39,8 @@ CASES = {
     if FORMS.get(name)
 } | {hub: {**fields} for hub, fields in TILED.items() if FORMS.get(fields["image_processor_type"])}
 FAILS = {"ViltImageProcessor": "torchvision"}
-"""Class that fails without ``return_tensors="pt"``, because of a variable that it does not set."""
+"""Class of Transformers that fails without ``return_tensors="pt"`` because of a variable that is never set, and the
+backend with which it fails."""
 QWEN = {"image_processor_type": "Qwen2VLImageProcessor"}
 SMALL_CLIP = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
 LLAVA = SMALLER["LlavaNextImageProcessor"]
@@ -265,7 +266,8 @@ class Collator:
 
 def test_the_workers_of_a_data_loader_return_the_same():
     ours = ImageProcessor({"image_processor_type": "CLIPImageProcessor", **SMALL_CLIP}, threads=2)
-    expected = ours(images(4), return_tensors="pt")["pixel_values"]  # before the fork: its threads are not inherited
+    # Computed before the fork, because a forked process does not inherit the threads that compute it.
+    expected = ours(images(4), return_tensors="pt")["pixel_values"]
     loader = torch.utils.data.DataLoader(
         images(4), batch_size=2, num_workers=2, collate_fn=Collator(ours), multiprocessing_context="fork"
     )
@@ -280,7 +282,7 @@ SPECIAL = [
 
 
 def tokenizer(**extra):
-    """Return a tokenizer of single words, without files."""
+    """Return a word-level tokenizer that is created without files."""
     words = {word: number for number, word in enumerate([*SPECIAL, "what", "is", "in", "this"])}
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, SPECIAL[0]))
     model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

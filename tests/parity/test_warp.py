@@ -122,8 +122,8 @@ def test_the_values_of_a_random_warp_equal_torchvision(name, like, how):
 @pytest.mark.parametrize("mode", get_args(PaddingMode))
 @pytest.mark.parametrize("how", WARPS["opencv"].filters)
 def test_the_values_of_a_random_affine_map_like_opencv_equal_opencv(how, mode):
-    """The matrix is torchvision's, so with ``nearest``, most pixels equal Pillow's. With a different padding, they
-    differ.
+    """The op also uses torchvision's matrix: with ``nearest`` and constant padding, at least 97 % of the values equal
+    those of torchvision on Pillow images. As a negative control, a different padding mode changes most of the images.
     """
     cv2 = pytest.importorskip("cv2", reason="NO OPENCV: its affine maps were not compared")
     if not cv2.__version__.startswith("4."):
@@ -420,7 +420,7 @@ def test_boxes_and_points_through_a_warp_equal_tv_tensors(op, like):
         dropped += len(labels) - len(kept)
         if len(kept):
             farthest = max(farthest, np.abs(ours["boxes"] - those.numpy()).max())
-            # for mirrors, torchvision's points are pixel indices
+            # to flip points, torchvision treats their coordinates as pixel indices
             dots = results[1].numpy()[kept.numpy()] + (placed.draws["random_flip#0"]["flip"], 0)
             farthest = max(farthest, np.abs(ours["points"] - dots).max())
     print(f"{DRAWS} draws: boxes and points within {farthest:.2g} pixels of torchvision's, {dropped} dropped by both")

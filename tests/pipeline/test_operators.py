@@ -598,7 +598,8 @@ def test_an_invalid_or_failing_motion_fails_its_image(motion, said):
 
 
 ROAD = np.array([[-22, -60, 2050], [0, -140, 3500], [0, -2, 39]]) / 39
-"""Homography of a road that is seen from above. The horizon is at y = 19.5 of the photo, which is 60 x 80."""
+"""Homography that maps a photo of a road, 60 pixels high and 80 wide, to a view from above. In the photo, the horizon
+is at y = 19.5."""
 
 
 def from_above(motion, box, points=((40.0, 30.0),), *, flip_pairs=()):

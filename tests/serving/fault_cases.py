@@ -478,7 +478,7 @@ def _(site):
         list(pool.map(lambda number: site.clients.ask([GOOD[number % 5]]), range(1000 if site.scale > 1 else 400)))
 
 
-# Cases that concern actions of an operator.
+# Cases in which the person who operates the server makes a mistake or changes something.
 
 
 def in_own_mounts(folder, size):

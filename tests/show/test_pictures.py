@@ -232,7 +232,7 @@ def test_values_are_shown_from_black_to_white():
     assert levels_of(np.ones(2), 1, 1).tolist() == [128, 128]
 
 
-# Tests of the worst image of a certificate.
+# Tests of the picture that shows the worst image of a certificate.
 
 
 def row(actual, expected, *, largest=0.0, stage="resize", name="china.jpg"):

@@ -13,8 +13,8 @@ from support.images import jpeg, noise, photo, png, read, scene, with_exif
 
 @cache
 def photos():
-    """Return two large photos, which most pipelines reduce, and a portrait photo with odd dimensions, which most
-    pipelines enlarge.
+    """Return two large photos, which most pipelines shrink, and a portrait photo with an odd height and an odd width,
+    which most pipelines enlarge.
     """
     portrait = np.ascontiguousarray(np.asarray(read(photo("flower")))[40:371, 200:417])
     return [photo("china"), photo("flower"), png(portrait)]

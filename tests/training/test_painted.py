@@ -154,9 +154,8 @@ class Chain:
     def slack(self, zoom):
         """Return the tolerance in pixels between the visible edge and the outline.
 
-        The first interpolation of whole pixels places the edge with an error of a tenth of a pixel. If nothing is
-        antialiased, the input of each further interpolation has an edge that was rounded to whole pixels. Each such
-        interpolation adds 0.7, half of a pixel's diagonal.
+        The first interpolation shifts the edge by up to 0.1 pixel. Without antialiasing, every further interpolation
+        starts from an edge that has been rounded to whole pixels, and adds 0.7 pixel, half of a pixel's diagonal.
         """
         return 0.1 + 0.7 * max(0, self.turns + self.resizes - 1) * max(1.0, zoom)
 

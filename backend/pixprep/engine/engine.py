@@ -398,7 +398,10 @@ class Engine:
         return [array] if is_one else list(array)
 
     def trim(self) -> None:
-        """Free the memory that is cached for the next batch, such as before a long pause. Any thread may call this."""
+        """Free the memory that is cached for the next batch, for example before a long pause.
+
+        Any thread may call this method.
+        """
         self._device.trim()
 
     def is_working(self) -> bool:

@@ -27,7 +27,7 @@
 // -DBITS=22, and in all other cases with -DBITS=coefficients.bits.
 
 #define LEVELS 256
-#define THREADS 256                 // threads per block: TILE_WIDTH * TILE_HEIGHT, and one per entry of a table
+#define THREADS 256                 // threads per block: TILE_WIDTH * TILE_HEIGHT, which is also LEVELS
 #define VECTOR 16                   // bytes that one thread copies at once
 #define LANES (THREADS / VECTOR)    // threads that copy one row
 #define WORDS (TILE_ROWS / VECTOR)  // words per channel that each thread of `first_pass` computes

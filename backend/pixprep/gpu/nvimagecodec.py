@@ -99,7 +99,7 @@ SCARCE_BYTES = 256 << 20
 
 
 class NvImageCodec:
-    """Decoder of JPEGs to uint8 (height, width, 3) RGB or (height, width, 1) gray on CuPy's current device.
+    """Decodes JPEGs on CuPy's current device to uint8 arrays (height, width, 3), or (height, width, 1) for gray.
 
     The arguments, the attribute ``words`` and the errors are those of ``GpuDecoder``. nvImageCodec uses at most 16
     threads, and leaves at least one core free.
@@ -222,7 +222,7 @@ class NvImageCodec:
             options=f":num_cuda_streams={min(self._threads, MAX_STREAMS)} {self._options}",
         )
 
-    # Comparison before the first image
+    # Comparison of nvImageCodec's decoders with the CPU decoder, before the first image is decoded
 
     def _checked(self, codec: Codec) -> tuple[Sequence[Any], Any]:
         """Return the first kinds of decoders of ``codec`` that pass the comparison, and a decoder of these kinds."""
@@ -344,5 +344,5 @@ def _stream(name: str) -> Any:
 
 
 def _is_shaped(image: Any | None, placed: Placed) -> bool:
-    """Return whether nvImageCodec has decoded an image, with the height and width that the image's header declares."""
+    """Return whether nvImageCodec has decoded an image to the height and width in the header of the JPEG."""
     return image is not None and tuple(image.shape[:2]) == (placed.height, placed.width)

@@ -22,7 +22,8 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_LEAVES = 64
-"""Maximum number of plans of one side. Compiling a plan takes about 1 ms, and each plan has its own kernels."""
+"""Maximum number of plans for training, and for serving. The limit bounds the compile time, about 1 ms per plan, and
+the number of kernels, because each plan has its own."""
 
 
 def compiled(

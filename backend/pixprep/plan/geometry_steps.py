@@ -359,7 +359,7 @@ class Resize(Traits):
         return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
-        """Return the ranges of rows and columns of an image of this size that are resized.
+        """Return the range of rows and the range of columns that are resized, for an image of this size.
 
         Args:
             height: Height of the image in pixels.

@@ -143,8 +143,8 @@ class Lowered:
         """Add a resize.
 
         A center crop before the resize must be inside the image, but ``pad`` and random ops may add padding before the
-        resize. At its border with the image, the padding is resampled together with the image. Elsewhere, it keeps its
-        color exactly. Padding therefore requires a resize that returns uint8.
+        resize. At its border with the image, the padding is resampled together with the image. Elsewhere, the padding
+        keeps its color exactly. Padding before the resize therefore requires a resize that returns uint8.
 
         Raises:
             PipelineError: An earlier op does not support a later resize, or does not support this resize.

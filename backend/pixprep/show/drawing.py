@@ -269,7 +269,7 @@ def _ticks(low: float, high: float) -> list[float]:
     return [float(step * count) + 0.0 for count in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
 
 
-# The sheet
+# Layout of the sheet on which the pictures are placed.
 
 
 def columns(widest: int) -> tuple[int, int]:

@@ -59,8 +59,8 @@ class _Pasting:
         """Check that the annotations of the pipeline match its tensor, and that the batches are large enough.
 
         Raises:
-            PipelineError: The tensor does not exist or has a variable size, an annotation is not supported or in
-                different coordinates, or the batches are too small.
+            PipelineError: The tensor does not exist or has a variable size, an annotation is not supported or
+                uses other coordinates than the tensor, or the batches are too small.
         """
         name, plan = type(self).__name__, pipeline.plan
         output = plan.outputs.get(self.image)

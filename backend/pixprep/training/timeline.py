@@ -80,7 +80,7 @@ class Span(NamedTuple):
     facts: dict[str, Any]
 
     def __enter__(self) -> None:
-        """Do nothing, because the span has already begun when ``Timeline.span`` created it."""
+        """Do nothing, because the span began when ``Timeline.span`` created it."""
 
     def __exit__(self, *_: object) -> None:
         self.timeline.end(self)

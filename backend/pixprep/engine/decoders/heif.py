@@ -349,7 +349,7 @@ def _references(iref: memoryview) -> Iterator[tuple[bytes, int, list[int]]]:
 
 
 def _printable(kind: bytes) -> str:
-    """Return a type of four bytes as text for a message."""
+    """Return a four-byte type code as printable text for a message."""
     return printable(kind.decode("ascii", "backslashreplace"))
 
 

@@ -210,7 +210,7 @@ class CpuDecoder:
             part = (None if is_whole or self._options.is_fast_chroma else self._plan.part(placed)) or everything
             if area - (part[2] - part[0]) * (part[3] - part[1]) < MIN_SAVED_PIXELS:
                 part = everything
-            if part != everything or header.frame != 0xC2:  # a complete progressive JPEG would not be faster
+            if part != everything or header.frame != 0xC2:  # for a complete progressive JPEG, this is not faster
                 where = stored_region(part, orientation, placed.height, placed.width)
                 if turbo.decode_part(encoded, buffer, where, self._options):
                     return Decoded(buffer if orientation == 1 else oriented(buffer, orientation, part), placed)

@@ -1,7 +1,7 @@
-"""Finds ops that result in the same numbers as the arithmetic of a DALI graph.
+"""Finds ops that compute the same numbers as the arithmetic of a DALI graph.
 
 A graph can compute the size of a resize, the window of a crop, or an output from the size of an image. This module
-tries candidate ops until one results in the same numbers as the graph for all image sizes in ``values.SIZES``. A resize
+tries candidate ops until one computes the same numbers as the graph for all image sizes in ``values.SIZES``. A resize
 that is not preceded by other geometric ops is also compared for all sizes up to ``sizes.LARGEST``.
 """
 

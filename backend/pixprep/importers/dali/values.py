@@ -237,7 +237,7 @@ class Image:
         fields.expect("dtype", 0, why="must be 0 (uint8), the type of the image")
 
     def check_unrounded(self) -> None:
-        """Raise PipelineError if normalized values were cast to float16, which must be the last operator."""
+        """Raise PipelineError if normalized values were cast to float16. Such a cast must be the last operator."""
         if self.is_normalized and self.dtype == "float16":
             raise PipelineError(
                 "follows a cast to float16, which must be the last operator, because values are rounded only once"

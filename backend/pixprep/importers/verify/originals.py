@@ -69,10 +69,10 @@ FORMULA = Original(Library("NumPy", np.__version__), np.asarray)
 
 
 class Originals:
-    """Originals of all ops.
+    """Reference implementations of all ops, which call the original libraries.
 
     Args:
-        find: Function that returns the library with a key of ``libraries.TABLE``.
+        find: Function that returns the library for a key of ``libraries.TABLE``.
     """
 
     def __init__(self, find: Callable[[str], Library] = find) -> None:

@@ -208,7 +208,7 @@ ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.HueSaturationValue: lambda f, op, image: f.shift_hsv(image, op.hue, op.saturation, op.value),
     ops.BrightnessContrast: lambda f, op, image: f.multiply_add(image, op.contrast, op.brightness),
 }
-"""Albumentations' functions by the class of the op.
+"""Functions that call Albumentations, by the class of the op.
 
 Their arguments are the module ``albumentations.augmentations.pixel.functional``, the op, and an array.
 """

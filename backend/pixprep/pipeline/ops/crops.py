@@ -114,7 +114,7 @@ _UNITS = {
 
 
 class Crop(ImageOp, frozen=True, tag="crop"):
-    """Crops a window that is specified by numbers, or by boxes of the request; each box yields one tensor.
+    """Crops a window given by its position and size, or crops the boxes in the request. Each box yields one tensor.
 
     The op reproduces torchvision's functional ``crop``, but rejects an image that does not contain the window, unless
     ``smaller`` is ``pad``. With ``pad`` and ``"unit": "free"``, the op reproduces DALI's ``crop`` with

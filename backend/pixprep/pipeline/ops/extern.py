@@ -19,11 +19,14 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
     """Calls a custom operator: a function that the file refers to by name but does not contain.
 
     The code that loads the file must provide the operator, or allow an installed operator: see docs/own-operators.md.
-    Otherwise, the file is rejected. The operator declares its ``place``, ``levels`` or ``tensor``. An operator on
-    ``levels`` receives the cropped and resized image, uint8 (height, width, channels). It returns an array of the same
-    shape, or with the height and width that it declares. If it declares a size and has no ``motion``, ``transform``,
-    ``scale_factor``, ``boxes`` and ``points`` must come before it. An operator on ``tensor`` directly follows
-    ``tensor`` or another such operator. It converts that output to the shape and dtype that it declares.
+    Otherwise, the file is rejected. The operator declares whether its ``place`` is ``levels`` or ``tensor``.
+
+    An operator with the place ``levels`` receives the cropped and resized image, uint8 (height, width, channels). It
+    returns an array of the same shape, or with the height and width that it declares. If the operator declares a size
+    but no ``motion``, the ops ``transform``, ``scale_factor``, ``boxes`` and ``points`` must come before it.
+
+    An operator with the place ``tensor`` directly follows ``tensor`` or another such operator. It converts that output
+    to the shape and dtype that it declares.
 
     Args:
         operator: Name of the operator, such as ``acme.denoise``. It is unrelated to the ``name`` that every op may

@@ -185,7 +185,7 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         {"op": "random_gaussian_blur", "kernel_size": 5}
     """
 
-    blocks: ClassVar[int] = 1  # one number for whether the op is applied, one for sigma
+    blocks: ClassVar[int] = 1  # random numbers for p and sigma
 
     sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
     p: Fraction = 1.0

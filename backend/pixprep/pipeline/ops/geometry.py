@@ -104,7 +104,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             Outside the image, the pixels of its edge are repeated; with ``nearest``, the region must be inside the
             image.
         roi_unit: Unit of ``roi``: ``pixels``, the default, or ``share``, a fraction of the image's sides
-            (``roi_relative``).
+            (DALI's ``roi_relative``).
 
     Example:
         {"op": "resize", "size": 256, "filter": "bicubic"}

@@ -204,7 +204,7 @@ class SteadyOp(LevelsOp, frozen=True):
 
 
 class ColorOp(SteadyOp, frozen=True):
-    """Base class of the ops on pixel values that are a single step, independent of the size of the image."""
+    """Base class of the ops that change pixel values in a single step that does not depend on the image size."""
 
     def step(self) -> LevelStep:
         """Return the step."""

@@ -70,7 +70,7 @@ class RandomPerspective(Drawn, _PerspectiveBase, frozen=True, tag="random_perspe
         {"op": "random_perspective", "distortion_scale": 0.3}
     """
 
-    blocks: ClassVar[int] = 3  # four corners (x, y); whether the op is applied
+    blocks: ClassVar[int] = 3  # random numbers for two corners (x, y); two corners; p
 
     distortion_scale: Fraction = 0.5
     p: Fraction = 0.5

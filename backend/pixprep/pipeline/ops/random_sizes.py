@@ -56,7 +56,7 @@ class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
 class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
     """Resizes the shorter side to one of several lengths, chosen at random, and keeps the aspect ratio.
 
-    The op reproduces torchvision v2's ``RandomShortestSize``, from the training of its detectors. Both sides are
+    The op reproduces torchvision v2's ``RandomShortestSize``, which torchvision uses to train detectors. Both sides are
     multiplied by the same scale, as with ``"mode": "scale"`` of ``resize``. Each side has at least one pixel;
     torchvision raises an error instead.
 

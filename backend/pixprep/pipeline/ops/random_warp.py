@@ -149,7 +149,7 @@ def _separate(first: list[float], second: list[float]) -> float:
 class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspective"):
     """Applies a random perspective that maps four points inside the image to its corners; the size does not change.
 
-    The op reproduces Albumentations 2.0's ``Perspective`` with ``keep_size``, with OpenCV 4's pixels. Along each axis,
+    The op reproduces Albumentations 2.0's ``Perspective`` with ``keep_size``, computed with OpenCV 4. Along each axis,
     the distance of a point from its corner, as a fraction of the image's width or height, is the absolute value of a
     normally distributed number, modulo 0.32. As in Albumentations, the result is then enlarged along each axis by the
     image's width or height divided by the longer of the two distances between adjacent points along this axis.

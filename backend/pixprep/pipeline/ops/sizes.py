@@ -61,11 +61,12 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     image whose longer side is more than ``max_ratio`` times as long as its shorter side is rejected.
 
     Args:
-        multiple: Divisor of both sides of the result: the patch size of the model times its merge size.
+        multiple: The height and the width of the result are multiples of this number, which is the model's patch size
+            times its merge size.
         min_pixels: Minimum number of pixels of the result.
         max_pixels: Maximum number of pixels of the result.
-        frames: Number of identical frames for which ``min_pixels`` and ``max_pixels`` limit the total number of pixels,
-            as for GLM-4.1V.
+        frames: Number of identical frames that the model makes of an image, as GLM-4.1V does. ``min_pixels`` and
+            ``max_pixels`` limit the total number of pixels of these frames.
         small: Treatment of an image with a side shorter than ``multiple``. ``keep`` treats such an image like any other
             image. ``truncate`` (GLM-4.1V) and ``round`` (PaddleOCR-VL) first enlarge it so that both sides have at
             least ``multiple`` pixels, and truncate or round the length of the longer side.

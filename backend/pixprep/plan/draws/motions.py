@@ -1,4 +1,4 @@
-"""Steps that rotate an image of known size, or transform it by an affine map or a perspective.
+"""Steps that rotate an image of known size, or apply an affine or perspective transform to it.
 
 As in torchvision, angles are in degrees, and points and translations are (x, y) in pixels. The origin of points is the
 upper left corner of the image.

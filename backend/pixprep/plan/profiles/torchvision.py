@@ -98,7 +98,7 @@ def inverse_affine(
 
 
 def rotation(height: int, width: int, angle: float, center: Pair | None, *, expand: bool) -> tuple[Matrix, Size]:
-    """Return the matrix of torchvision's ``rotate_image``, and the size of the result, which is computed in float32."""
+    """Return the matrix of torchvision's ``rotate_image``, and the size of its result, computed in float32."""
     x, y = (0.0, 0.0) if center is None else (center[0] - width * 0.5, center[1] - height * 0.5)
     matrix = inverse_affine(x, y, -(angle % 360.0))
     if not expand:

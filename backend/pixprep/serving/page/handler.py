@@ -170,7 +170,7 @@ class PageServer(ThreadingHTTPServer):
 
     @contextmanager
     def waiting(self, connection: socket.socket, since: float) -> Iterator[None]:
-        """Mark a connection, for the duration of the block, as waiting for its client since the time ``since``."""
+        """For the duration of the block, register that a connection has been waiting for its client since ``since``."""
         self._waiting[connection] = since
         try:
             yield

@@ -30,9 +30,9 @@ from pixprep.serving.repository.repository import ONNX_FILE, Repository
 
 F64 = npt.NDArray[np.float64]
 
-_PASSED = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_CARRIED = (*_PASSED, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
-"""Operators that do not change the values."""
+_SAME_VALUES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_CARRIED = (*_SAME_VALUES, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
+"""Operators that are followed in the search for arithmetic. They only move, pad, convert or quantize values."""
 _LEARNED = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
     *("QLinearConv", "QLinearMatMul"),
@@ -245,7 +245,7 @@ def _constant(graph: Any, name: str) -> F64 | None:
     for _ in range(8):  # an exporter may reshape a constant with additional nodes
         node = next((node for node in graph.node if name in node.output), None)
         constants = [tensor for tensor in graph.initializer if tensor.name == name]
-        if constants or node is None or len(node.input) == 0 or node.op_type not in _PASSED:
+        if constants or node is None or len(node.input) == 0 or node.op_type not in _SAME_VALUES:
             break
         name = node.input[0]
     try:
@@ -338,16 +338,16 @@ def _normalized_twice(start: _Start, output: Output) -> str:
 def _is_usual(scale: float, offset: float, most: float) -> bool:
     """Return whether ``pixel * scale + offset`` is a common normalization.
 
-    A common normalization maps the pixel values 0 to 255 to a range whose width is 1 to 5, or 255 if it only subtracts
-    a mean. The pixel value that it maps to 0 is 0, or near the mean of photographs. For dark images with little
-    contrast, such as X-rays, the ranges are wider. Two normalizations in sequence can be distinguished from a common
-    normalization: ImageNet's normalization, applied twice, has a range with a width of 19, and (x / 255 - 0.5) / 0.5,
-    applied twice, maps the pixel value 191 to 0.
+    A common normalization maps the pixel values 0 to 255 to a range with a width from 0.3 to ``most``, or of about 255
+    if it only subtracts a mean. For photographs, the width is 1 to 5. It is larger for dark images with little
+    contrast, such as X-rays. The pixel value that is mapped to 0 is 0, or near the mean of photographs. Two
+    normalizations in sequence can be distinguished from a common normalization: ImageNet's normalization, applied
+    twice, has a range with a width of 19, and (x / 255 - 0.5) / 0.5, applied twice, maps the pixel value 191 to 0.
 
     Args:
         scale: Factor of the normalization.
         offset: Summand of the normalization.
-        most: Maximum width of the range.
+        most: Maximum width of a range that is not about 255 wide.
     """
     if scale == 0:
         return False

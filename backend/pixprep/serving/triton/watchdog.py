@@ -19,8 +19,8 @@ BATCH_S, IMAGE_S = 30.0, 10.0
 """Time limit of a batch in seconds, and additional seconds per image. Decoding the slowest image that the default
 limits allow (50 megapixels in 100 scans) takes 3 s on one core."""
 IDLE_S, GPU_IDLE_S = 10.0, 120.0
-"""Length of an idle period in seconds on the CPU and on a GPU. The period is longer on a GPU, because the decoder must
-be created again after its memory has been freed."""
+"""Length in seconds of an idle period, after which cached memory is freed, on the CPU and on a GPU. The period is
+longer on a GPU, because the decoder must be created again after its memory has been freed."""
 IDLE_SHARE = 0.01
 """A process that is busy for less than this fraction of a period counts as idle."""
 

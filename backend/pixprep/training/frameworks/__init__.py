@@ -19,7 +19,7 @@ Library = Literal["torch", "jax", "tensorflow", "cupy", "keras"]
 
 
 class Batches(Protocol):
-    """The methods of ``Loader`` that these modules use."""
+    """The attributes and methods of ``Loader`` that the modules of this package use."""
 
     order: Order
 

@@ -302,9 +302,9 @@ def _read_boxes(
         where: Name of the file, for messages.
         ids: Sorted ids of the images.
         categories: Names of the categories by id.
-        broken: Receives the errors, by the position of the image.
-        points: Number of keypoints per object. 0: they are not read.
-        shapes: Receives the segmentations of all annotations, as JSON. None: they are not read.
+        broken: Receives the errors, with the position of the image as the key.
+        points: Number of keypoints per object. If it is 0, the keypoints are not read.
+        shapes: Receives the segmentations of all annotations, as JSON. If it is None, they are not read.
 
     Returns:
         Columns with one value per box, in the order of the images, and notes about annotations without an image. The

@@ -86,7 +86,7 @@ def size_of(url: str) -> int:
 
     Raises:
         OSError: See ``read``.
-        DataError: See ``read``; or the server does not report the size.
+        DataError: The server does not report the size, or one of the reasons listed for ``read`` applies.
     """
     found = _retried(url, lambda: _call(url, "size"))
     if not isinstance(found, int):

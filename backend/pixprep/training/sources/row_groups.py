@@ -147,7 +147,8 @@ def read(path: str, metadata: Any, group: int, fields: Mapping[str, str]) -> Col
         fields: Column of each field.
 
     Raises:
-        ImageError: CORRUPT: The row group is damaged. TOO_LARGE_BYTES: It takes far more memory than in the file.
+        ImageError: CORRUPT: The row group is damaged. TOO_LARGE_BYTES: The row group takes far
+            more bytes in memory than in the file.
         OSError: The file does not exist any more, or cannot be read.
         DataError: The network fails.
     """
