@@ -126,7 +126,10 @@ def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> 
     """
     shape = tuple(found["shape"])
     if shape not in ((BATCH, 3, SIDE, SIDE), (BATCH, SIDE, SIDE, 3)) or found["labels"] != BATCH:
-        raise AbsentError(f"not timed: {name} returns {shape} and {found['labels']} labels")
+        raise AbsentError(
+            f"not timed: {name} returns a batch of shape {shape} with {found['labels']} labels, not {BATCH} photos "
+            "with their labels"
+        )
     if found["dtype"] != "float32":
         raise AbsentError(f"not timed: {name} returns {found['dtype']}")
     if expected and (abs(found["mean"] - expected["mean"]) > 0.3 or not 0.7 < found["std"] / expected["std"] < 1.4):

@@ -146,17 +146,17 @@ def best(
     name: str, contender: Contender, cell: Cell, expected: dict[str, Any] | None
 ) -> tuple[tuple[str, int], dict[str, Any]]:
     """Return the fastest setting, and the properties of the tensors of each setting."""
-    tried: dict[tuple[str, int], float] = {}
+    best_times: dict[tuple[str, int], float] = {}
     found: dict[str, Any] = {}
     for trial in contender.trials(cell.threads):
         took: list[float] = []
-        while len(took) < TRIED and not (took and tried and took[0] > HOPELESS * min(tried.values())):
+        while len(took) < TRIED and not (took and best_times and took[0] > HOPELESS * min(best_times.values())):
             found = contender.take(cell, trial)
             check(name, found, cell, expected)
             took.append(found["taken"][0])
-        tried[trial] = min(took)
-    rates = {f"{setting}, {own}": round(cell.clips / took, 2) for (setting, own), took in tried.items() if setting}
-    return min(tried, key=lambda trial: tried[trial]), {**found, "tried": rates}
+        best_times[trial] = min(took)
+    rates = {f"{setting}, {own}": round(cell.clips / took, 2) for (setting, own), took in best_times.items() if setting}
+    return min(best_times, key=lambda trial: best_times[trial]), {**found, "tried": rates}
 
 
 def run_cell(contenders: dict[str, Contender], cell: Cell, rounds: int, absent: dict[str, str]) -> dict[str, Any]:

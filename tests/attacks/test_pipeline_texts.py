@@ -229,7 +229,7 @@ NO_FLOAT32 = 'ops[2] "normalize": "arithmetic": "{}" requires the constant {}, w
         ('"scale": 1e-300, "arithmetic": "fused_multiply"', NO_FLOAT32.format("fused_multiply", "1e-300")),
         (
             '"scale": 1e38, "std": 1e38, "arithmetic": "multiply"',
-            'ops[3] "tensor": normalize: a step of its arithmetic exceeds the range of float32',
+            'ops[3] "tensor": normalize: an intermediate result exceeds the range of float32',
         ),
         (
             '"scale": 1e300}, {"op": "normalize", "scale": 1e-300, "arithmetic": "divide"',

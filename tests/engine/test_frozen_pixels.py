@@ -21,13 +21,13 @@ from pixprep.pipeline.ops import OPS
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Axis, Passes
 
-REMAKE = "tests/golden/remake.py adds lists of ops, and writes changed ones with --accept-changed-pixels alone"
+REMAKE_HINT = "tests/golden/remake.py adds lists of ops, and writes changed ones with --accept-changed-pixels alone"
 TESTS = Path(__file__).parents[1]
 
 
 def test_every_list_of_ops_gives_its_frozen_tensors():
     moved = changed({ops: digests(ops) for ops in frozen()})
-    assert not moved, f"{moved}\n{REMAKE}"
+    assert not moved, f"{moved}\n{REMAKE_HINT}"
 
 
 @pytest.mark.slow  # each level takes 5 s

@@ -115,7 +115,7 @@ def prepare(plan, images, outs, *, room, placements=None, **options):
     return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
 
 
-def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, spoil=None):
+def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, corrupt=None):
     """Return the tensors that the real kernels compute for uint8 (height, width, channels) images.
 
     Args:
@@ -126,14 +126,14 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
         levels: Library that ``build_levels`` returned, if the plan needs it.
         plain: Whether the library contains the plain kernels.
         middle_bytes: See ``launch.prepare``.
-        spoil: Function that may change the launch.
+        corrupt: Function that may change the launch.
     """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
     outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
     room = Room()  # the memory must live until the end
     prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
-    if spoil:
-        spoil(prepared)
+    if corrupt:
+        corrupt(prepared)
     passes = canvas_plan(plan)
     constants = [structs.constants(each) for each in (passes, plan)]
     struct = structs.plan_struct(plan, constants[1].ctypes.data, plan.spec.view(outs[0], "chw"))

@@ -136,7 +136,7 @@ def test_dalis_ties_are_rounded_as_on_the_cpu(folder, color):
         def even(prepared):
             prepared.images["passes"] = PASSES.index("float_even") + 1
 
-        ours = cuda_shim.run(library, plan, batch, levels=levels, spoil=even)
+        ours = cuda_shim.run(library, plan, batch, levels=levels, corrupt=even)
         differing += not any(map(np.array_equal, ours, theirs))
     assert differing >= 3
 
@@ -188,7 +188,7 @@ def test_the_comparison_detects_a_wrong_window(folder, wrong, like):
     batch = [image for image in images(3) if min(image.shape[:2]) > 30]
     theirs = cuda_shim.expected(plan, batch)
 
-    def spoil(prepared):
+    def corrupt(prepared):
         words = prepared.memory.view(np.int32)
         for axis in ("rows", "columns"):
             for struct in np.unique(prepared.images[axis]):
@@ -197,7 +197,7 @@ def test_the_comparison_detects_a_wrong_window(folder, wrong, like):
                 by = {"first": align, "count": 1, "weights": 1 << 18}[wrong]
                 words[(int(struct[wrong]) - words.ctypes.data) // 4 + at] -= by
 
-    ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, spoil=spoil)
+    ours = cuda_shim.run(cuda_shim.build(plan, folder), plan, batch, corrupt=corrupt)
     assert not any(map(np.array_equal, ours, theirs))
 
 
@@ -212,10 +212,10 @@ def test_the_comparison_detects_a_different_arithmetic(folder, passes):
     library = cuda_shim.build(plan, folder)
     assert all(map(np.array_equal, cuda_shim.run(library, plan, batch), theirs))
 
-    def spoil(prepared):
+    def corrupt(prepared):
         prepared.images["passes"] = (prepared.images["passes"] + len(PASSES) // 2) % len(PASSES)
 
-    assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch, spoil=spoil), theirs))
+    assert not any(map(np.array_equal, cuda_shim.run(library, plan, batch, corrupt=corrupt), theirs))
 
 
 @needs_compiler

@@ -31,10 +31,10 @@ def test_a_batch_is_launched_in_parts_to_limit_the_intermediate_memory(gpu, monk
 
     with on_gpu() as engine, pp.Engine(PIPELINE) as cpu:
         assert between(images) > 30_000
-        largest_alone = max(between([image]) for image in images)
+        largest_of_one_image = max(between([image]) for image in images)
         monkeypatch.setattr(sys.modules["pixprep.gpu.kernel"], "MIDDLE_BYTES", most)
         for _ in range(2):
-            assert 0 < between(images) <= max(most, largest_alone)
+            assert 0 < between(images) <= max(most, largest_of_one_image)
 
 
 def test_a_stream_outlives_its_thread_and_its_device_and_is_reused(gpu):

@@ -340,7 +340,7 @@ REFUSED = [
     (
         "Pad",
         {"axes": [0, 1], "shape": [99, 99, 9]},
-        '"shape": [99, 99, 9] must be one side, or one for each axis',
+        '"shape": [99, 99, 9] must be one length, or one length per axis',
     ),
     ("Pad", {"axes": [0, 1], "shape": [99, 99], "fill_value": 256.0}, '"fill_value": 256.0 must be a number from 0 to'),
     ("Slice", {"start": [1, 2], "shape": [3, 4], "axes": [0, 2]}, '"axes": [0, 2] must contain different axes out of'),
@@ -377,7 +377,7 @@ REFUSED = [
     (
         EXPRESSION,
         {"expression_desc": "fdiv(&0 $0:float32)", "real_constants": [0.0]},
-        "multiplies or divides by 0, which makes all values equal",
+        "multiplies by 0 or divides by 0, which loses the pixel values",
     ),
     ("Cast", {}, '"dtype" is missing: it must be one of 0 (uint8)'),
     (
@@ -464,7 +464,7 @@ REFUSED_CHAINS = [
     ([DECODE, RESIZE, ("Cast", {"dtype": FLOAT}), RESIZE], '"Resize": a resize of float32 values'),
     (
         [DECODE, RESIZE, ("CropMirrorNormalize", {"dtype": FLOAT16, "std": 2.0}), ("Cast", {"dtype": FLOAT})],
-        '"Cast": follows a cast to float16, which must be the last operator, because values are rounded only once',
+        '"Cast": follows a cast to float16, but this cast must be the last operator, so that values are rounded once',
     ),
 ]
 

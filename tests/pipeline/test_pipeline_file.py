@@ -19,18 +19,18 @@ from pixprep.plan.profiles import PROFILES
 from pixprep.spec import Like
 from support.canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
 
-REMAKE = "if this change is meant: python tests/golden/remake.py"
+REMAKE_HINT = "if this change is meant: python tests/golden/remake.py"
 
 
 @pytest.mark.parametrize("name", CANONICAL)
 def test_the_bytes_of_a_file_are_pinned(name, tmp_path):
     CANONICAL[name].save(tmp_path / "pipeline.json")
-    assert (tmp_path / "pipeline.json").read_bytes() == (GOLDEN / f"{name}.json").read_bytes(), REMAKE
+    assert (tmp_path / "pipeline.json").read_bytes() == (GOLDEN / f"{name}.json").read_bytes(), REMAKE_HINT
     assert pp.load(GOLDEN / f"{name}.json") == CANONICAL[name]
 
 
 def test_the_json_schema_in_the_docs_matches_the_code():
-    assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(file.schema(), indent=2)}\n", REMAKE
+    assert SCHEMA.read_text(encoding="utf-8") == f"{json.dumps(file.schema(), indent=2)}\n", REMAKE_HINT
 
 
 def test_a_file_can_name_a_schema_for_editors():
@@ -216,7 +216,7 @@ def test_an_int_is_accepted_as_a_float_and_a_list_as_a_tuple():
 
 
 def test_the_defaults_of_the_format_never_change():
-    assert DEFAULTS.read_text(encoding="utf-8") == defaults(), REMAKE
+    assert DEFAULTS.read_text(encoding="utf-8") == defaults(), REMAKE_HINT
     assert {entry["op"] for entry in smallest()} == set(OPS)
 
 

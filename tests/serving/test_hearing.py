@@ -40,7 +40,7 @@ def wait_for_state(pid, letter):
         time.sleep(0.01)
 
 
-def verdicts(hearing, *, probes=SILENCES):
+def verdicts_without_answers(hearing, *, probes=SILENCES):
     """Return the verdict after each of this many unanswered probes."""
     return [hearing.count(is_answered=False) for _ in range(probes)]
 
@@ -48,7 +48,7 @@ def verdicts(hearing, *, probes=SILENCES):
 def test_a_process_without_processor_time_is_not_mistaken_for_a_hung_one(process):
     busy = process("exec('while True: pass')")
     wait_for_state(busy.pid, "R")
-    assert verdicts(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
+    assert verdicts_without_answers(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
 
 
 @pytest.mark.parametrize(("program", "number", "letter"), [
@@ -60,9 +60,9 @@ def test_a_stopped_or_endlessly_waiting_process_is_hung_after_five_probes(proces
         hung.send_signal(number)
     wait_for_state(hung.pid, letter)
     hearing = Hearing(hung.pid)
-    assert verdicts(hearing, probes=SILENCES - 1) == [""] * (SILENCES - 1)
+    assert verdicts_without_answers(hearing, probes=SILENCES - 1) == [""] * (SILENCES - 1)
     assert hearing.count(is_answered=True) == ""  # a successful probe resets the count
-    assert verdicts(hearing) == [""] * (SILENCES - 1) + [HUNG]
+    assert verdicts_without_answers(hearing) == [""] * (SILENCES - 1) + [HUNG]
 
 
 def test_a_process_that_runs_without_answering_for_too_long_is_given_up(process):

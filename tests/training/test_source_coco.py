@@ -240,11 +240,14 @@ def test_a_segmentation_of_an_unknown_kind_breaks_its_image(tmp_path, segmentati
         ([[1, 2, 3, 4, 5, 1e7]], "coordinates must be below 1,000,000 pixels, not 1e[+]07"),
         (
             {"counts": [5, 6], "size": [90, 120]},
-            r"the run lengths cover 11 pixels of a size \(90, 120\), but the image is 90 x 120",
+            r"the run lengths cover 11 pixels of a mask of size \(90, 120\), but the image is 90 x 120",
         ),
         ({"counts": [10799, 2], "size": [90, 120]}, "the run lengths cover 10,801 pixels"),
         ({"counts": [0, 10800, 10800], "size": [90, 120]}, "the run lengths cover 21,600 pixels"),
-        ({"counts": [0, 10800], "size": [120, 90]}, r"the run lengths cover 10,800 pixels of a size \(120, 90\)"),
+        (
+            {"counts": [0, 10800], "size": [120, 90]},
+            r"the run lengths cover 10,800 pixels of a mask of size \(120, 90\)",
+        ),
         ({"counts": "1é", "size": [90, 120]}, "the run lengths cover"),
     ],
 )

@@ -41,7 +41,7 @@ def say(*lines: object, file: IO[str] | None = None) -> None:
     print("\n".join(map(printable, lines)), file=file, flush=True)
 
 
-def say_text(text: str, *, file: IO[str] | None = None) -> None:
+def print_text(text: str, *, file: IO[str] | None = None) -> None:
     """Print a string like ``say``, but preserve its line breaks."""
     say(*text.removesuffix("\n").split("\n"), file=file)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pixprep.cli.files import check_picture, say_skipped, write_picture
-from pixprep.cli.output import called, say, say_text
+from pixprep.cli.output import called, print_text, say
 from pixprep.errors import ImageError, PixprepError, SetupError, shown
 from pixprep.files import PHOTOS, expand, named
 from pixprep.pipeline import presets
@@ -77,7 +77,7 @@ def write_repository(
     for path in built.paths:
         say(path)
     for note in built.notes:
-        say_text(note, file=sys.stderr)
+        print_text(note, file=sys.stderr)
     _preview(photo, lambda encoded: try_out(output, encoded, name=options["name"]))
     if (
         options["plan"] or options["classifier"] != "tensorrt"
@@ -116,7 +116,7 @@ def check_path(
         versions = repository.pipelines.values()
         files = {version.folder / PIPELINE_FILE: partial(getattr, version, "pipeline") for version in versions}
     if as_json:
-        say_text(json.dumps([asdict(problem) for problem in problems], indent=2))
+        print_text(json.dumps([asdict(problem) for problem in problems], indent=2))
     else:
         for problem in problems:
             say(problem)
@@ -330,7 +330,7 @@ def verify_pipeline(
             certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to, **beside)
         else:
             certificate = verify(loaded, images=paths, on_progress=progress.to, **beside)
-    say_text(certificate.to_json() if as_json else str(certificate))
+    print_text(certificate.to_json() if as_json else str(certificate))
     if output:
         from pixprep.show.worst import worst
 
@@ -350,13 +350,13 @@ def explain_pipeline(*, pipeline: Path, size: tuple[int, int], image: Path | Non
     check_picture(output, [image] if image else [])
     loaded = Pipeline.load(pipeline)
     if not image and not output:
-        say_text(explain(loaded, height=size[0], width=size[1]))
+        print_text(explain(loaded, height=size[0], width=size[1]))
         return 0
     name, encoded = _photo(image)
     try:
         encoded = bytes(still(loaded, encoded))
         found = preview(loaded, encoded)
-        say_text(explain(loaded, height=found.height, width=found.width))
+        print_text(explain(loaded, height=found.height, width=found.width))
         for line in found.lines():
             say(line)
         if output:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.cli.files import check_picture, numbers_of, say_skipped, write_picture
-from pixprep.cli.output import print_row, quiet, say, say_text
+from pixprep.cli.output import print_row, print_text, quiet, say
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Format, Limits
 from pixprep.engine.engine import Engine
@@ -181,7 +181,7 @@ def check_data(
             found = check(opened, pipeline=through, threads=threads, on_broken=say_broken, on_progress=progress.to)
     if as_json:
         rows = [{"index": each.index, "reason": each.error.reason, "detail": each.error.detail} for each in found]
-        say_text(json.dumps({"samples": len(opened), "broken": rows, "notes": opened.notes}, indent=2))
+        print_text(json.dumps({"samples": len(opened), "broken": rows, "notes": opened.notes}, indent=2))
         return 1 if found else 0
     for note in opened.notes:
         say(f"note: {note}", file=sys.stderr)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.cli.files import numbers_of, say_skipped
-from pixprep.cli.output import called, log_to_stderr, print_answer, say, say_text
+from pixprep.cli.output import called, log_to_stderr, print_answer, print_text, say
 from pixprep.errors import PixprepError, SetupError
 from pixprep.files import PHOTOS, expand, named, write
 from pixprep.progress import Progress
@@ -179,7 +179,7 @@ def measure_server(
             on_progress=lambda _: progress.to(next(done), loads),
             **options,
         )
-    say_text(perf.to_json(rows) if as_json else perf.to_table(rows))
+    print_text(perf.to_json(rows) if as_json else perf.to_table(rows))
     for path, text in reports:
         with named(path, "cannot be written"):
             write(path, text(rows))
@@ -242,7 +242,7 @@ def look_for_traps(*, as_json: bool) -> int:
 
     checks = doctor.checks()
     if as_json:
-        say_text(json.dumps([asdict(check) for check in checks], indent=2))
+        print_text(json.dumps([asdict(check) for check in checks], indent=2))
     else:
         marks = {True: "ok  ", False: "FAIL", None: "note"}
         for check in checks:

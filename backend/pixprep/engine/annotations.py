@@ -185,7 +185,9 @@ def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
         raise ImageError("BAD_RECORD", f'"{name}" contains a number that is not finite')
     if name == "boxes" and (values[:, 2:] < values[:, :2]).any():
         what = '"boxes" contains a box with right < left or bottom < top'
-        raise ImageError("BAD_RECORD", f"{what}: if they are not (left, top, right, bottom), set box_format")
+        raise ImageError(
+            "BAD_RECORD", f"{what}: if the boxes are not in the format (left, top, right, bottom), set box_format"
+        )
     return values
 
 

@@ -305,7 +305,9 @@ def _add_annotations(walk: Walk, fields: Fields) -> None:
             points.choice("format", ("xy",))
             points.ignore("label_fields", "check_each_transform", "angle_in_degrees")
             if points.flag("remove_invisible", default=True):
-                points.refuse("remove_invisible", "must be false: the op points keeps points outside the image")
+                points.refuse(
+                    "remove_invisible", 'must be false: the op "points" keeps points that are outside the image'
+                )
         walk.annotations += (Points(),)
         log.warning(
             "in pixprep, the coordinate 0 of a point is the left edge of the image, not the centre of the first pixel: "

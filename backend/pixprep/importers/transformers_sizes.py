@@ -81,7 +81,7 @@ def _pixtral(fields: Fields, filter_: Filter, like: Like) -> Made:
     size = _edges(fields, "size", ("longest_edge",), ("height", "width"))
     patch = _edges(fields, "patch_size", ("height", "width"), is_square=True)
     if patch[0] != patch[1]:
-        fields.refuse("patch_size", "must have an equal height and width")
+        fields.refuse("patch_size", "must have equal height and width")
     width = size[1] if len(size) > 1 and size[1] != size[0] else None
     resize = ResizeByRule(rule="shrink", size=size[0], width=width, multiple=patch[0], filter=filter_, like=like)
     return Made([resize], [ImageSize(dtype="int64", name="image_sizes"), _tensor()])
@@ -128,7 +128,7 @@ def _idefics2(fields: Fields, filter_: Filter, like: Like) -> Made:
 def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
     size, least = _edges(fields, "size", ("height", "width"), is_square=True), _length(fields, "min_size")
     if size[0] != size[1] or least > size[0]:
-        fields.refuse("size", "must have an equal height and width, and not be smaller than min_size")
+        fields.refuse("size", "must have equal height and width, and not be smaller than min_size")
     geometry: list[Op] = [
         ResizeByRule(rule="longer_even", size=size[0], min_size=least, filter=filter_, like=like),
     ]
@@ -224,7 +224,7 @@ def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "
     if not fields.flag("crop_to_patches"):
         return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], [_tensor()])
     if size[0] != size[1]:
-        fields.refuse("size", 'must have an equal height and width if "crop_to_patches" is true')
+        fields.refuse("size", 'must have equal height and width if "crop_to_patches" is true')
     most = _length(fields, "max_patches", MAX_TILES)
     is_ovis = family == "ovis"
     covers = is_ovis and fields.flag("use_covering_area_grid")
@@ -272,7 +272,7 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
     size = _edges(fields, "size", ("height", "width"), ("shortest_edge",), is_square=True)
     tile = size[0]
     if len({*size}) > 1:
-        fields.refuse("size", "must have an equal height and width")
+        fields.refuse("size", "must have equal height and width")
     if fields.flag("do_center_crop") and not fields.has("crop_size"):
         fields.refuse("crop_size", 'must be set if "do_center_crop" is true')
     if fields.has("crop_size") and _edges(fields, "crop_size", ("height", "width"), is_square=True) != (tile, tile):
@@ -294,7 +294,7 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
 def _mllama(fields: Fields, filter_: Filter, like: Like) -> Made:
     tile = _edges(fields, "size", ("height", "width"), is_square=True)
     if tile[0] != tile[1]:
-        fields.refuse("size", "must have an equal height and width")
+        fields.refuse("size", "must have equal height and width")
     if not fields.flag("do_pad"):
         fields.refuse("do_pad", "must be true")
     most = _length(fields, "max_image_tiles", MAX_TILES)

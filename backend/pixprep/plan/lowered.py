@@ -119,7 +119,7 @@ class Lowered:
                 raise PipelineError('padding with a per-image "fill" must come before ops that change pixel values')
             if isinstance(step, inputs.Box):
                 raise PipelineError(
-                    "must come before ops that change pixel values: boxes are in pixels of the decoded image"
+                    "must come before ops that change pixel values, because its boxes refer to the decoded image"
                 )
             if isinstance(step, IouCrop):
                 return self._before_geometry("it selects its window by the annotated boxes").then(step)

@@ -98,7 +98,7 @@ class TensorPlan:
             with np.errstate(all="ignore"):
                 ends = _apply_step(step, ends.astype(np.float32), 255.0).astype(dtype)
             if not np.isfinite(ends).all():
-                raise PipelineError(f"normalize: a step of its arithmetic exceeds the range of {dtype}")
+                raise PipelineError(f"normalize: an intermediate result exceeds the range of {dtype}")
             difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
             if difference < np.finfo(dtype).tiny:
                 raise PipelineError(

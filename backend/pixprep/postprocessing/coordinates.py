@@ -186,13 +186,13 @@ def mask_to_original(
     for start in range(top, bottom, rows):
         stop = min(bottom, start + rows)
         y, x = (each + 0.5 for each in np.ogrid[start:stop, left:right])
-        *places, depth = (_along(row, x, y) for row in matrix.tolist())
+        *places, depth = (_affine_function(row, x, y) for row in matrix.tolist())
         x, y = (_quotient(each, depth * stride) for each in places)
         found[:, start:stop, left:right] = _sampled(masks, x, y, area)
     return found.reshape(*array.shape[:-2], height, width)
 
 
-def _along(row: Sequence[float], x: F64, y: F64) -> F64:
+def _affine_function(row: Sequence[float], x: F64, y: F64) -> F64:
     """Return ``a x + b y + c`` for x (1, columns) and y (rows, 1), without broadcasting if ``a`` or ``b`` is 0."""
     terms = [factor * place for factor, place in zip(row[:2], (x, y), strict=True) if factor]
     return np.asarray(sum(terms, row[2]))

@@ -464,7 +464,7 @@ def test_a_folder_gives_a_grid_that_the_keyboard_navigates(browser):
         if browser.run("document.activeElement.title") == names[1]:
             break
     else:
-        raise AssertionError("no tile comes by Tab")
+        raise AssertionError("no tile can be reached with the Tab key")
     browser.press("Enter", text="\r")
     is_done(browser)
     assert browser.text("#name") == names[1]

@@ -181,7 +181,7 @@ def _cast(numbers: Numbers, fields: Fields, default: int | None = None, argument
 def _numbers_only(inputs: Sequence[Value]) -> list[Numbers]:
     numbers = [value for value in inputs if isinstance(value, Numbers)]
     if not numbers or len(numbers) < len(inputs):
-        raise PipelineError("is supported only for numbers, such as shapes and constants")
+        raise PipelineError("is supported only for tensors of numbers, such as constants and the shapes of images")
     return numbers
 
 

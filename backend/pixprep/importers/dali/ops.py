@@ -209,7 +209,7 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     if other.values.dtype.kind == "f":
         constants = tuple(map(shortest_decimal, constants))
     if name in ("fdiv", "mul") and 0 in constants:
-        raise PipelineError("multiplies or divides by 0, which makes all values equal")
+        raise PipelineError("multiplies by 0 or divides by 0, which loses the pixel values")
     return replace(image.then(_as_normalize(name, constants, is_first, fields)), dtype="float32")
 
 

@@ -240,7 +240,7 @@ class Image:
         """Raise PipelineError if normalized values were cast to float16. Such a cast must be the last operator."""
         if self.is_normalized and self.dtype == "float16":
             raise PipelineError(
-                "follows a cast to float16, which must be the last operator, because values are rounded only once"
+                "follows a cast to float16, but this cast must be the last operator, so that values are rounded once"
             )
 
 

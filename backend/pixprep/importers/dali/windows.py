@@ -291,7 +291,7 @@ def _pad(image: Image, fields: Fields) -> Image:
     if isinstance(fields.take("shape"), Numbers):
         fields.refuse("shape", "must be constant")
     if values and len(values) not in (1, len(axes)):
-        fields.refuse("shape", "must be one side, or one for each axis")
+        fields.refuse("shape", "must be one length, or one length per axis")
     shape = list(values) * (len(axes) if len(values) == 1 else 1) or [-1.0] * len(axes)
     spec = lowered(image.chain)[1]
     before = [spec.height, spec.width, image.channels]

@@ -236,7 +236,9 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
 
     def check(self) -> None:
         if self.only is not None:
-            raise PipelineError('"only" is not supported, because both sides have the same input: remove it')
+            raise PipelineError(
+                '"only" is not supported, because training and serving have the same input: remove "only"'
+            )
         if self.given is not None and self.color == "gray":
             raise PipelineError('"given" is the order of three channels, but "color": "gray" has only one: remove it')
 

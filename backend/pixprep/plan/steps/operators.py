@@ -339,7 +339,7 @@ def operator(
     def made(function: Callable[..., Any]) -> Operator:
         fields, generator = _fields_of(name, function)
         if generator is not None and place == "tensor":
-            raise TypeError(f'{name}: {generator}: a random generator requires place "levels"')
+            raise TypeError(f'{name}: {generator}: a random generator requires place="levels"')
         return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
 
     return made

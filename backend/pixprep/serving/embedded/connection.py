@@ -311,7 +311,7 @@ class Triton:
                 "and its port"
             ) from None
         if not is_live:
-            raise SetupError(f"the server at {self.url} is not a live Triton")
+            raise SetupError(f"the server at {self.url} is not a running Triton server")
 
 
 def _is_ours(config: Mapping[str, Any]) -> bool:

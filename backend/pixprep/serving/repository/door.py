@@ -142,7 +142,7 @@ def bare_levels(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def doors_in(repository: Repository) -> dict[str, list[Door]]:
+def entries_in(repository: Repository) -> dict[str, list[Door]]:
     """Return the ONNX inputs in a repository's ensembles, by the preprocess model whose tensors they receive."""
     found: dict[str, list[Door]] = {}
     for steps in repository.ensembles.values():
@@ -338,8 +338,8 @@ def _normalized_twice(start: _Start, output: Output) -> str:
 def _is_usual(scale: float, offset: float, most: float) -> bool:
     """Return whether ``pixel * scale + offset`` is a common normalization.
 
-    A common normalization maps the pixel values 0 to 255 to a range with a width from 0.3 to ``most``, or of about 255
-    if it only subtracts a mean. For photographs, the width is 1 to 5. It is larger for dark images with little
+    A common normalization maps the pixel values 0 to 255 to a range whose width is 0.3 to ``most``, or about 255 if it
+    only subtracts a mean. For photographs, the width is 1 to 5. It is larger for dark images with little
     contrast, such as X-rays. The pixel value that is mapped to 0 is 0, or near the mean of photographs. Two
     normalizations in sequence can be distinguished from a common normalization: ImageNet's normalization, applied
     twice, has a range with a width of 19, and (x / 255 - 0.5) / 0.5, applied twice, maps the pixel value 191 to 0.

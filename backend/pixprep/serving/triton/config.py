@@ -415,8 +415,8 @@ def _max_bytes(config: Mapping[str, Any], pipeline: Pipeline) -> int:
     max_bytes = options(config).max_response_bytes
     if max_bytes < pipeline.n_bytes:
         raise PipelineError(
-            f"parameters: max_response_bytes is {max_bytes:,}, but the outputs of one image have "
-            f"{pipeline.n_bytes:,} bytes: raise it"
+            f"parameters: max_response_bytes is {max_bytes:,}, but the outputs of one image take "
+            f"{pipeline.n_bytes:,} bytes: increase max_response_bytes"
         )
     return max_bytes
 

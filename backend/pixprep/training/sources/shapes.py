@@ -92,7 +92,8 @@ def _of_runs(runs: Runs, height: int, width: int) -> U8:
     counts = _lengths(runs.counts) if isinstance(runs.counts, str) else runs.counts
     if runs.size != (height, width) or min(counts, default=0) < 0 or sum(counts) != height * width:
         raise ValueError(
-            f"the run lengths cover {sum(counts):,} pixels of a size {runs.size}, but the image is {height} x {width}"
+            f"the run lengths cover {sum(counts):,} pixels of a mask of size {runs.size}, but the image is "
+            f"{height} x {width}"
         )
     columns: U8 = np.repeat(np.arange(len(counts), dtype=np.uint8) & 1, counts).reshape(width, height)
     return columns.T

@@ -166,7 +166,7 @@ def _parsed(path: str) -> ET.Element:
     if len(data) > _MAX_XML_BYTES:
         raise ImageError("BAD_RECORD", f"is larger than the limit of {_MAX_XML_BYTES:,} bytes")
     if b"\0" in data:
-        raise ImageError("BAD_RECORD", "is not UTF-8 text, because it contains zero bytes")
+        raise ImageError("BAD_RECORD", "contains NUL bytes: save it as UTF-8 text")
     if b"<!DOCTYPE" in data:
         raise ImageError("BAD_RECORD", "defines a document type, which is rejected because it can define entities")
     try:

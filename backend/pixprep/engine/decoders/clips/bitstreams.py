@@ -104,7 +104,7 @@ class Bits:
         while not self.take(1):
             zeros += 1
         if zeros > 31:
-            raise ValueError("a number with more than 32 bits")
+            raise ValueError("a number has more than 32 bits")
         return (1 << zeros) - 1 + self.take(zeros)
 
 
