@@ -197,6 +197,10 @@ WRONG = [
         efficientnet(224, 289) | {"do_rescale": False, "do_normalize": False},
         '"include_top": True requires "do_rescale" or',
     ),
+    (
+        {"image_processor_type": "GraniteDoclingImageProcessor", "min_patches": 17, "max_patches": 17},
+        '"min_patches": 17 and max_patches allow no grid of at most 16 rows and columns',
+    ),
 ]
 
 

@@ -33,7 +33,7 @@ from pixprep.importers.transformers_classes import (
     WITHOUT_PIL,
 )
 from pixprep.importers.transformers_patches import PATCHED, patched
-from pixprep.importers.transformers_sizes import SIZED, sized
+from pixprep.importers.transformers_sizes import SIZED, is_float, sized
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
@@ -162,8 +162,9 @@ def from_transformers(
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
-        is_float = backend == "pil" and is_patched and PATCHED[processor].is_float
-        dtype: TensorDType = "float32" if is_float else tensor.dtype
+        is_copied = is_float(settings, processor, LIKE[backend])
+        is_copied = is_copied or (backend == "pil" and is_patched and PATCHED[processor].is_float)
+        dtype: TensorDType = "float32" if is_copied else tensor.dtype
         outputs = [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in outputs]
     return assembled(
         [first, *pads, *geometry, *arithmetic, *(outputs or [tensor])],

@@ -231,6 +231,8 @@ def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "
     fewest = 1 if covers or family == "cohere" else _length(fields, "min_patches", most)
     tiles: dict[str, Any] = {"tile_size": size[0], "thumbnail": "first" if is_ovis else "last"}
     grids = tuple(grid for grid in grids_of(fewest, most, "aspect_ratio") if max(grid) <= MAX_GRANITE_SIDE)
+    if not grids:
+        fields.refuse("min_patches", f"and max_patches allow no grid of at most {MAX_GRANITE_SIDE} rows and columns")
     resize = ResizeToTiles(
         tile_size=size[0],
         **({"grids": grids} if family == "granite" else {"max_tiles": most, "min_tiles": fewest}),
@@ -466,6 +468,22 @@ def sized(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
     if not row.crops:
         fields.expect_false("do_center_crop")
     return row.make(fields, filter_, like)
+
+
+def is_float(fields: Fields, processor: str, like: Like) -> bool:
+    """Return whether a class in ``SIZED`` returns float32 even if it neither rescales nor normalizes.
+
+    This is the case if it copies the pixel values to an array of zeros, which pads the images of a batch.
+
+    Args:
+        fields: Fields of the configuration, with the defaults of the class for omitted fields.
+        processor: Name of the class.
+        like: Library whose resize the class calls.
+    """
+    if processor == "GraniteDoclingImageProcessor":
+        return like == "pillow"
+    is_copied = processor in ("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor")
+    return is_copied and like == "torchvision" and fields.flag("do_pad")
 
 
 def _tensor(max_size: int | None = None) -> Tensor:
