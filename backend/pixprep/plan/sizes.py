@@ -51,6 +51,20 @@ def _multiples(factor: int, max_pixels: int) -> Bounds:
     return Bounds((factor, factor), (longest, longest), max_pixels)
 
 
+def _checked(rule: Sizer, rows: int, columns: int) -> Size:
+    """Return the size of a result, or raise ImageError if a side exceeds the bounds of its rule.
+
+    A narrow image has the largest sides.
+    """
+    max_rows, max_columns = rule.bounds.max_sides
+    if (max_rows and rows > max_rows) or (max_columns and columns > max_columns):
+        raise ImageError(
+            "DOES_NOT_FIT",
+            f"the image would be resized to {rows} x {columns} pixels, but the limit is {max_rows} x {max_columns}",
+        )
+    return rows, columns
+
+
 @dataclass(frozen=True)
 class PixelBudget:
     """Size rule that rounds both sides to multiples of ``factor``, and limits the total number of pixels.
@@ -81,7 +95,8 @@ class PixelBudget:
         """Return the size of the result for an image of this size.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The aspect ratio of the image is too extreme, or the image is too small.
+            ImageError: DOES_NOT_FIT: The aspect ratio of the image is too extreme, the image is too small, or a side
+                of the result would be too long.
         """
         height, width = self._enlarged(height, width)
         if max(height, width) / min(height, width) > self.max_ratio:
@@ -105,7 +120,7 @@ class PixelBudget:
                 f"{height} x {width} pixels are too small: the nearest multiple of {factor} is 0 for one of the sides, "
                 "and the minimum number of pixels is 0",
             )
-        return rows, columns
+        return _checked(self, rows, columns)
 
     def _enlarged(self, height: int, width: int) -> Size:
         """Return the size after a small image is enlarged as ``small`` specifies."""
@@ -165,13 +180,14 @@ class PatchBudget:
         """
         match self.rule:
             case "naflex":
-                return self._by_naflex(height, width)
+                size = self._by_naflex(height, width)
             case "gemma":
-                return self._by_gemma(height, width)
+                size = self._by_gemma(height, width)
             case "muse":
-                return self._by_muse(height, width)
+                size = self._by_muse(height, width)
             case "kimi":
-                return self._by_kimi(height, width)
+                size = self._by_kimi(height, width)
+        return _checked(self, *size)
 
     def _by_naflex(self, height: int, width: int) -> Size:
         """Return the size that the NaFlex processor of SigLIP 2 computes.
