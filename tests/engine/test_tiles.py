@@ -149,6 +149,87 @@ def test_a_thumbnail_needs_a_resize_to_tiles_directly_before_it():
         pp.tiles(TILE, thumbnail_of_one=True)
 
 
+@pp.operator("acme.same", version=1, place="levels")
+def same(image):
+    return image
+
+
+REAL = pp.resize(height=32, width=32, like="tensorflow")
+BEFORE_A_THUMBNAIL = {
+    "an operator": ([pp.resize(height=32, width=32), same()], "photo", "after a custom operator"),
+    "erasing": (
+        [pp.resize_to_tiles(tile_size=TILE, max_tiles=4), NORMALIZE, pp.random_erasing()],
+        "photo",
+        "random_erasing",
+    ),
+    "float32": ([REAL], "tiles", "do not round to uint8"),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE_A_THUMBNAIL)
+def test_a_thumbnail_that_would_be_wrong_is_rejected(case):
+    ops, of, message = BEFORE_A_THUMBNAIL[case]
+    with pytest.raises(PipelineError, match=message):
+        pp.Pipeline([pp.decode(), *ops, pp.tiles(TILE, thumbnail="last", thumbnail_of=of)])
+
+
+RESIZES = {
+    "roi": (pp.resize(height=48, width=32, like="dali", roi=(5, 5, 30, 40)), {}),
+    "multiple": (pp.resize(size=50, multiple=32, max_size=128, rounding="half_even"), {}),
+    "input": (pp.resize(size="size", max_size=128), {"size": [np.array([40])]}),
+}
+
+
+@pytest.mark.parametrize("case", RESIZES)
+def test_a_thumbnail_of_the_tiles_shows_them_after_any_resize(case):
+    resize, inputs = RESIZES[case]
+    pad = [] if case == "roi" else [pp.pad(multiple=TILE)]
+    outputs = [
+        pp.tensor(dtype="uint8", name="whole", layout="hwc", max_size=4096),
+        pp.tiles(TILE, thumbnail="last", thumbnail_of="tiles", dtype="uint8", name="tiles"),
+    ]
+    with pp.Engine(pp.Pipeline([pp.decode(), resize, *pad, *outputs]), threads=1, odd_range=True) as engine:
+        batch = engine.run_batch([png(scene(50, 90))], inputs=inputs)
+    assert batch.errors == [None]
+    found = {name: np.asarray(values[0]) for name, values in batch.outputs.items()}
+    again = [pp.decode(), pp.resize(height=TILE, width=TILE, like=resize.like), pp.tensor(dtype="uint8")]
+    assert np.array_equal(found["tiles"][-1], run(again, png(found["whole"]))["tensor"])
+
+
+def test_a_reduced_decode_keeps_enough_pixels_for_the_thumbnail():
+    """A padded image may be smaller than its thumbnail, which is stretched to a square."""
+    resize = pp.resize_to_tiles(tile_size=64, grids=((1, 1),), choose="resolution", fit="center")
+    tiles = pp.tiles(64, thumbnail="last", thumbnail_of_one=True)
+    plan = pp.Pipeline([pp.decode(reduced=True), resize, tiles]).plan
+    assert plan.place(200, 3200).denominator == 1
+    assert plan.place(3200, 3200).denominator > 1
+
+
+PADDED = pp.resize_to_tiles(tile_size=TILE, max_tiles=4, choose="resolution", fit="center")
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ([pp.rotate(30)], "after a warp or another resize"),
+        ([pp.pad(square=True, fill=200)], "another colour"),
+        ([pp.pad(square=True, fill="colour")], "another colour"),
+    ],
+    ids=["a warp", "a pad", "a colour of the request"],
+)
+def test_a_fit_that_would_lose_its_padding_or_that_of_a_pad_is_rejected(ops, message):
+    with pytest.raises(PipelineError, match=message):
+        pp.Pipeline([pp.decode(), *ops, PADDED, pp.tiles(TILE)])
+    pp.Pipeline([pp.decode(), pp.pad(square=True), PADDED, pp.tiles(TILE)])
+
+
+def test_the_number_of_tiles_is_at_most_the_declared_maximum():
+    big = [pp.decode(), pp.resize(height=160, width=320), pp.tile_count(TILE, name="count"), pp.tiles(TILE)]
+    pipeline = pp.Pipeline(big)
+    assert pipeline.outputs["count"].spec.high == 200
+    assert run(big, png(scene(50, 90)))["count"] == 200
+
+
 def test_fields_of_a_rule_are_those_that_it_uses():
     assert {*RULES} == {*get_args(Rule)}
     for rule, fields in RULES.items():
@@ -192,6 +273,35 @@ def test_an_image_is_resized_twice_only_if_again_is_set():
     once = run([pp.decode(), first, pp.tensor(dtype="uint8", layout="hwc")], png(scene(50, 90)))["tensor"]
     twice = run([pp.decode(), pp.resize(height=48, width=64), tensor], png(once))["tensor"]
     assert np.array_equal(found, twice)
+
+
+def test_values_of_a_resize_that_does_not_round_are_not_resized_again():
+    again = pp.resize_by_rule(rule="up", multiple=TILE, again=True)
+    with pytest.raises(PipelineError, match="cannot be resized again"):
+        pp.Pipeline([pp.decode(), REAL, again, pp.tensor(max_size=99)])
+
+
+NARROW = {
+    "naflex": pp.resize_to_patches(patch_size=7, max_patches=5000),
+    "gemma": pp.resize_to_patches(patch_size=7, max_patches=5000, rule="gemma"),
+    "muse": pp.resize_to_patches(patch_size=7, max_patches=45000, merge_size=3, rule="muse"),
+    "pixels": pp.resize_to_pixels(multiple=28, min_pixels=90_000, max_pixels=90_855, max_ratio=16384),
+}
+
+
+@pytest.mark.parametrize("rule", NARROW)
+def test_no_side_exceeds_the_limit_of_a_rule(rule):
+    op, rejected = NARROW[rule], 0
+    most = op.sizer.bounds.max_sides
+    for size in product((1, 7, 100, 4095, 16000, 16384), repeat=2):
+        try:
+            sides = op.size_of(*size)
+        except ImageError:
+            rejected += 1
+            continue
+        assert sides[0] <= most[0]
+        assert sides[1] <= most[1]
+    assert 0 < rejected < 36
 
 
 def test_positions_and_tokens_are_those_of_the_patches():

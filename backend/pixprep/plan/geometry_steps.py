@@ -316,6 +316,11 @@ class Resize(Traits):
         """Whether the resize returns float32 instead of uint8."""
         return self.filter in PROFILES[self.like].real
 
+    @property
+    def pads(self) -> bool:
+        """Whether the result is padded to the size of a grid of tiles."""
+        return isinstance(self.sizer, TileGrid) and self.sizer.fit != "stretch"
+
     def keeps_padding(self, columns: int) -> bool:
         """Return whether the padding keeps its color exactly where no pixel of the image contributes to the result.
 

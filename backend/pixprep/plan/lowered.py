@@ -180,13 +180,20 @@ class Lowered:
         """Add a resize as a step on pixel values, after a warp or another resize.
 
         Raises:
-            PipelineError: The resize does not return uint8, has a ``roi``, or follows a random erasing; or a JPEG may
-                be decoded at a reduced size.
+            PipelineError: This or the earlier resize does not return uint8, the resize has a ``roi`` or pads its
+                result, or it follows a random erasing; or a JPEG may be decoded at a reduced size.
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
         if resize.roi is not None:
             raise PipelineError('"roi" is not supported after a warp or another resize: use crop instead')
+        if resize.pads:
+            raise PipelineError('"fit" must be "stretch" after a warp or another resize, whose result is not padded')
+        if self.resize is not None and self.resize.is_real:
+            raise PipelineError(
+                f'follows a resize with "like": "{self.resize.like}" and "filter": "{self.resize.filter}", which does '
+                'not round to uint8, so its values cannot be resized again: write "like": "pillow" there'
+            )
         if resize.is_real:
             raise PipelineError(
                 f'"like": "{resize.like}" and "filter": "{resize.filter}" do not round to uint8, which is required '

@@ -325,8 +325,8 @@ class Plan:
             placement = geometry.place(height, width, drawing)
             placement = placement._replace(leaf=self.leaf) if self.leaf else placement
             placements.update(dict.fromkeys(names, placement))
-            if has_tensor:
-                min_ratio = min(min_ratio, *placement.ratio)
+            for each in filter(None, (placement, placement.thumbnail)) if has_tensor else ():
+                min_ratio = min(min_ratio, *each.ratio)
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= min_ratio), 1)
         return Placed(height, width, placements, denominator, drawing.draws, drawing.kept, leaf=self.leaf)

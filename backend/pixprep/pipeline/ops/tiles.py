@@ -10,6 +10,7 @@ from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.op import OutputOp
 from pixprep.pipeline.ops.patches import Patches
 from pixprep.pipeline.ops.sizes import BySize
+from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.plan.sizes import Size
@@ -80,7 +81,13 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         lowered = super().lower(before, image, key)
-        return lowered if self.fit == "stretch" else replace(lowered, fill=(0,))
+        if self.fit == "stretch":
+            return lowered
+        if lowered.fill not in (None, (0,)):
+            raise PipelineError(
+                f'"fit": "{self.fit}" pads with black, but an earlier op pads with another colour: use black there'
+            )
+        return replace(lowered, fill=(0,))
 
 
 class _TileOp(OutputOp, frozen=True):
@@ -155,8 +162,25 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
             return plan
         if resize is None:
             raise PipelineError('"thumbnail" requires a resize before tiles')
-        small = replace(resize, rule="both", height=self.tile_size, width=self.tile_size, sizer=None)
+        if before.erasures:
+            raise PipelineError('"thumbnail" is not supported after random_erasing: remove one of the two')
+        if plan.operators:
+            raise PipelineError('"thumbnail" is not supported after a custom operator')
+        small = geometry_steps.Resize(
+            rule="both",
+            height=self.tile_size,
+            width=self.tile_size,
+            filter=resize.filter,
+            antialias=resize.antialias,
+            like=resize.like,
+            order=resize.order,
+        )  # without other fields of the resize, such as its region or its random size
         if self.thumbnail_of == "tiles":
+            if resize.is_real:
+                raise PipelineError(
+                    f'"thumbnail_of": "tiles" resizes the image again, but "like": "{resize.like}" and "filter": '
+                    f'"{resize.filter}" do not round to uint8: write "like": "pillow" in the resize'
+                )
             thumbnail = replace(plan.geometry, levels=(*plan.geometry.levels, small))
             return replace(plan, geometry=replace(plan.geometry, thumbnail=thumbnail))
         if not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
@@ -187,8 +211,7 @@ class TileCount(_TileOp, frozen=True, tag="tile_count"):
     dtype: Literal["int64", "int32"] = "int64"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        self.spec_of(image, "float32")
-        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=MAX_TILES + 1)
+        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=self.spec_of(image, "float32").largest[0])
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         layout = Patches(self.tile_size).grid_of(before)
