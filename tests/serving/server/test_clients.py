@@ -227,7 +227,11 @@ FORM = b'--frontier\r\nContent-Disposition: form-data; name="file"; filename="ph
 ROWS = re.findall(r"^\| (.*) \| `([^`]{30,})` \|$", DOC.partition("Errors of a malformed request")[2], re.MULTILINE)
 WRONG = {  # keys are the texts in the page's table
     "an image or a form without `Inference-Header-Content-Length: 0`": (400, PHOTO.read_bytes(), FORM),
-    '`{"b64": …}` or `{"instances": …}` without it': (500, json.dumps({"b64": TEXT}), json.dumps({"instances": [{}]})),
+    '`{"b64": …}` or `{"instances": …}` without `Inference-Header-Content-Length: 0`': (
+        500,
+        json.dumps({"b64": TEXT}),
+        json.dumps({"instances": [{}]}),
+    ),
     '`{"inputs": [{…, "data": [{"b64": …}]}]}`': (500, kserve({"b64": TEXT})),
 }
 REQUEST = "send the unmodified bytes of the file: curl --data-binary @photo.jpg -H 'Inference-Header-Content-Length: 0'"
