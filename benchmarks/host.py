@@ -42,7 +42,8 @@ from contenders import pixprep_full
 from PIL import Image
 
 SIZES = {"equal": 1, "300 sizes": 300, "never twice": 1500}
-"""Numbers of different photo sizes, which are repeated. The largest number exceeds every cache in pixprep."""
+"""Numbers of different photo sizes. A run repeats the sizes in order. The largest number exceeds the capacity of every
+cache in pixprep."""
 BATCHES = (1, 8, 64, 256)
 LANES = CORES = (1, 2)
 SAMPLE_S = 0.0005
@@ -64,7 +65,8 @@ PARTS = {
     "answer": ("triton/",),
     "stand-ins": ("host.py", "fake_cupy.py"),
 }
-"""Parts of the work, by the innermost function of pixprep that is running. The first match counts."""
+"""Parts of the work, and the paths of their modules. A sample belongs to the first part that matches the innermost
+running function of pixprep."""
 ENVIRONMENTS = (".venv-gpu", *(f".venv-installs/cuda{each}" for each in ("13", "12", "13-server", "12-server")))
 PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 
@@ -75,7 +77,7 @@ PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 class Played:
     """State that all mocks share: whether they return immediately.
 
-    They compute while the engine verifies itself against the CPU.
+    While the engine verifies itself against the CPU, the mocks compute real results.
     """
 
     is_at_once = False
@@ -102,7 +104,7 @@ class Decoded:
 def play(folder: str) -> None:
     """Replace CuPy and nvImageCodec's decoder with mocks.
 
-    They compute like the tests' mocks until ``Played.is_at_once``.
+    The mocks compute like the tests' mocks until ``Played.is_at_once`` is set.
     """
     from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
 
@@ -221,7 +223,7 @@ def play_triton() -> None:
     module.get_input_tensor_by_name = lambda request, name: Tensor(name, request.values)
     module.InferenceResponse = lambda output_tensors=(), error=None: (output_tensors, error)
     sys.modules[module.__name__] = module
-    # leave the tensors on the GPU
+    # the tensors stay on the GPU
     os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}
 
 
@@ -229,7 +231,10 @@ def play_triton() -> None:
 
 
 def photos(count: int) -> list[bytes]:
-    """Return photos of ``count`` sizes. They are crops of one photo, so that 1,500 photos take only seconds to make."""
+    """Return photos of ``count`` sizes.
+
+    The photos are crops of one photo, so that 1,500 of them can be created in seconds.
+    """
     around = workloads.SIZES["500x375"]
     workload = workloads.Workload("", [(2 * around[0], 2 * around[1])], 1, 1)
     (photo,), _ = workloads.make(workload, sorted((measure.ROOT / "client_examples" / "images").glob("*.jpg")))
@@ -270,8 +275,8 @@ def model(folder: Path, decoder: str) -> Any:
 def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
     """Measure an engine's accesses to real nvImageCodec images and CuPy arrays, in microseconds per image.
 
-    No driver is needed. Two details differ from a GPU: the image is in host memory, so its array interface is a
-    different one, and the engine does not query the current stream for a comparison.
+    No driver is needed. Two details differ from a GPU. The image is in host memory, so its array interface is a
+    different one. The engine does not query the current stream in order to compare it.
     """
     import cupy  # noqa: PLC0415  (in a separate environment)
     from nvidia import nvimgcodec  # noqa: PLC0415
@@ -405,7 +410,7 @@ def worker(arguments: argparse.Namespace) -> None:
 
 
 def finished(row: dict[str, Any], before: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row with the interpreter's time and the images/s that it allows.
+    """Return the row with the time of the interpreter, and the images/s that this time allows.
 
     The parts are wall times of the main thread. With two lanes, this thread also waits for the other thread, so the
     time of the mocks is taken from the measurement with one lane.

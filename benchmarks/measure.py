@@ -26,14 +26,17 @@ QUIET = 0.3
 
 
 def batches(photos: Sequence[bytes], size: int) -> Iterator[list[bytes]]:
-    """Yield batches endlessly. Each begins with the photo after the last one of the previous batch."""
+    """Yield batches endlessly. Each batch begins with the photo that follows the last photo of the previous batch."""
     endless = cycle(photos)
     while True:
         yield list(islice(endless, size))
 
 
 def time_round(run: Callable[[list[bytes]], object], endless: Iterator[list[bytes]], seconds: float) -> list[float]:
-    """Run batches for at least ``seconds``, and at least one batch. Return the seconds of each."""
+    """Run batches for at least ``seconds``, and run at least one batch.
+
+    Return the duration of each batch in seconds.
+    """
     taken: list[float] = []
     while not taken or sum(taken) < seconds:
         batch = next(endless)
@@ -64,7 +67,10 @@ def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def ratio(ours: dict[str, Any], theirs: dict[str, Any]) -> float:
-    """Return the median over the rounds of the ratio. The contenders take turns, so a slow minute affects both."""
+    """Return the ratio of our rate to their rate, as the median over the rounds.
+
+    Because the contenders take turns, a slow minute affects both rates.
+    """
     rates = zip(ours["images_per_s_of_rounds"], theirs["images_per_s_of_rounds"], strict=True)
     return round(float(np.median([our / their for our, their in rates])), 4)
 
@@ -78,14 +84,17 @@ def options(doc: str | None) -> argparse.ArgumentParser:
 
 
 def write(arguments: argparse.Namespace, name: str, results: dict[str, Any]) -> None:
-    """Write a result. Called after each part, so that an interrupted run keeps its measurements."""
+    """Write a result.
+
+    The benchmarks call this function after each part, so that an interrupted run keeps its measurements.
+    """
     arguments.out.mkdir(parents=True, exist_ok=True)
     path = arguments.out / f"{name.replace(' ', '-').lower()}.json"
     path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
 def find(module: str, environments: Sequence[str]) -> tuple[Path | None, str]:
-    """Find an interpreter that can import a contender's module: the current one, or that of a different environment.
+    """Find an interpreter that can import a contender's module: the current one, or one of another environment.
 
     Returns:
         The interpreter and an empty string, or None and the last import error.

@@ -1,4 +1,4 @@
-"""Measure the memory of a Loader over 50,000 images of 300 sizes: is it constant, and is it freed?
+"""Measure whether the memory of a Loader over 50,000 images of 300 sizes stays constant and is freed.
 
     python benchmarks/memory.py     one JSON file, and a line of docs/performance-training.md; about a minute
 
@@ -34,7 +34,7 @@ def resident_mib() -> float:
 
 
 def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT, again: int = AGAIN) -> dict[str, Any]:
-    """Return the MiB used before and during the run, without an iterator, and after the Loader is closed."""
+    """Return the memory in MiB before the run, during the run, without an iterator, and after the Loader is closed."""
     paths = sorted((folder / "files").glob("*/*.jpg")) * again
     source = pp.read.files(paths, labels=[index % 2 for index in range(len(paths))])
     found: dict[str, Any] = {"batch_mib": round(BATCH * 3 * 224 * 224 * 4 / (1 << 20), 1)}

@@ -17,7 +17,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Model that Triton calls."""
+    """Triton's interface to a model that runs a contender."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the contender."""

@@ -15,8 +15,9 @@ def difference(tensors: np.ndarray, references: Sequence[np.ndarray]) -> dict[st
     """Return the maximum and mean difference from the crop of the resized reference, in pixel values.
 
     Each tensor is compared with all crops whose offset differs from the reference's by at most one pixel, and the best
-    match counts: if the resized image has 117 pixels more than the crop, some libraries place the crop at offset 58 and
-    some at 59. ``shifted`` is the number of photos whose best match has a different offset.
+    match counts. This is because libraries round offsets differently: if the resized image has 117 pixels more than the
+    crop, some libraries place the crop at offset 58, and others at 59. ``shifted`` is the number of photos whose best
+    match has a different offset.
     """
     scale, offset = (255 * np.array(values).reshape(3, 1, 1) for values in (STD, MEAN))
     levels = np.rint(np.asarray(tensors, np.float64) * scale + offset)

@@ -1,6 +1,6 @@
 """Draw the charts of docs/performance.md as SVG for light and dark colour schemes.
 
-Each chart consists of panels with at most five lines or bars. It needs matplotlib (the extra ``plots``).
+Each chart consists of panels with at most five lines or bars. This module needs matplotlib (the extra ``plots``).
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Line = list[tuple[str, float]]
 
 
 def draw(result: Result, name: str) -> dict[str, str]:
-    """Return the charts by file name. The metadata of each contains ``name``, the result from which it was drawn."""
+    """Return the charts by file name.
+
+    The metadata of each chart contains ``name``, the name of the result from which the chart was drawn.
+    """
     with mpl.rc_context(STYLE):
         figures = {"engine": engine(result), "parts": parts(result)}
         if result["serving"]:
@@ -131,7 +134,7 @@ def plot(
     *,
     top: float | None = None,
 ) -> None:
-    """Draw lines over named positions, each labelled at its end. The axis begins at 0."""
+    """Draw lines over named positions. Each line is labelled at its end, and the vertical axis begins at 0."""
     assert len(lines) <= 5
     axes.set_title(title)
     axes.grid(axis="y")
@@ -157,7 +160,10 @@ def plot(
 
 
 def spread(heights: Mapping[str, float], apart: float) -> dict[str, float]:
-    """Return the heights of labels, moved so that they are at least ``apart`` from each other and remain centred."""
+    """Move labels vertically until they are at least ``apart`` from each other.
+
+    Return their heights, whose mean remains the same.
+    """
     order = sorted(heights, key=heights.__getitem__)
     placed = {name: heights[name] for name in order}
     for _ in range(50):

@@ -137,7 +137,7 @@ def _who(name: str, *, families: bool) -> str:
 
 
 def beside(families: Result) -> Iterator[str]:
-    """Yield a heading, text and two tables that compare each library's own code with pixprep's pipeline."""
+    """Yield a heading, a paragraph and two tables that compare the code of each library with pixprep's pipeline."""
     yield "## Compared with your library's own code"
     yield fill(
         "This table compares code that users of a library typically write with the pipeline that pixprep imports from "
@@ -183,7 +183,7 @@ def beside(families: Result) -> Iterator[str]:
 
 
 def rivals(cell: Result) -> Iterator[tuple[Result, str, Result]]:
-    """Yield pixprep's numbers in a cell, and the name and the numbers of each library that produces the same tensor."""
+    """Yield (pixprep's numbers, name, numbers) for each library in a cell that produces the same tensor."""
     found = cell["contenders"]
     if ours := found.get("pixprep_full", found.get("pixprep")):
         for name, theirs in found.items():
@@ -258,7 +258,7 @@ def speeds(cells: Sequence[Result]) -> str:
 
 
 def others(cells: Sequence[Result]) -> str:
-    """Return the same table for the contenders in the README, with one row per workload."""
+    """Return the table of ``speeds`` for the contenders in the README, with one row per workload."""
     rows = [
         [f"{cell['workload']}, {THREADS[cell['threads']]}", *(_speed(cell["contenders"], name) for name in README)]
         for cell in cells
@@ -283,7 +283,7 @@ def _rate(numbers: Result) -> str:
 
 
 def costs(cells: Sequence[Result]) -> str:
-    """Return a table of CPU time and pixel difference by size, peak memory, and import time."""
+    """Return a table of the CPU time and the pixel difference by photo size, the peak memory, and the import time."""
 
     def cost(numbers: Result | None) -> str:
         if numbers is None:

@@ -65,9 +65,9 @@ FULL: list[list[Cell]] = [
 
 
 class ContenderError(Exception):
-    """A contender is not available or ended.
+    """A contender is not available, or its process has exited.
 
-    The message is its last output, or empty if the contender does not support the filter.
+    The message is the last output of the process, or an empty string if the contender does not support the filter.
     """
 
 
@@ -115,7 +115,7 @@ class Worker:
             )
 
     def round(self, first: int, count: int) -> float:
-        """Time ``count`` batches from number ``first`` of the endless sequence, and return the total seconds."""
+        """Return the total seconds of ``count`` batches of the endless sequence, starting at number ``first``."""
         self.rounds.append(self._ask(first=first, count=count))
         return float(sum(self.rounds[-1]["taken"]))
 
@@ -162,7 +162,10 @@ class Worker:
 
 @contextmanager
 def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str, str]) -> Iterator[dict[str, Worker]]:
-    """Yield the contenders that start and produce the expected pixels. ``refused`` receives the others' reasons."""
+    """Yield the contenders that start and produce the expected pixels.
+
+    For each other contender, ``refused`` receives the reason.
+    """
     if row := ROWS.get(cell[1]):
         compare: Callable[[np.ndarray], dict[str, float]] = comparison(row)
     else:
@@ -191,9 +194,12 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
 def run_cells(
     names: dict[str, Path], folders: dict[Cell, Path], *, rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
-    """Measure cells that take turns. Return the results per contender, or the reason why it was not measured.
+    """Measure cells that take turns.
 
-    Every round processes all photos of its cell, repeatedly until the median contender needs at least ``seconds``.
+    Return the results of each contender, or the reason why the contender was not measured.
+
+    Every round processes all photos of its cell. It repeats them until the median contender has been busy for at
+    least ``seconds``.
     """
     refused: dict[Cell, dict[str, str]] = {cell: {} for cell in folders}
     with ExitStack() as stack:
@@ -280,7 +286,7 @@ def summary(cell: dict[str, Any]) -> Iterator[str]:
 
 
 def beside(names: dict[str, Path], row: Row) -> dict[str, Path]:
-    """Return the available libraries of a row, after pixprep, which runs in the environment of the first library."""
+    """Return pixprep and the available libraries of a row. pixprep runs in the environment of the first library."""
     found = {name: names[name] for name in row.libraries if name in names}
     return {"pixprep": next(iter(found.values())), **found} if found else {}
 

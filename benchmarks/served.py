@@ -110,7 +110,7 @@ def put(
 
 
 def put_load(server: Server, model: str, *what: Any, **kind: Any) -> list[dict[str, Any]]:
-    """Run a load. Return its measurements as rows, with the CPU time per image over all of them."""
+    """Run a load. Return its measurements as rows, with the CPU time per image averaged over all measurements."""
     before, served = cpu(server), images_served(server, model)
     found = put(server, model, *what, **kind)
     served = images_served(server, model) - served

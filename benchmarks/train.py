@@ -46,7 +46,7 @@ class AbsentError(Exception):
 
 
 class Group:
-    """Processes of a contender. They are stopped while other contenders run."""
+    """Processes of one contender. The group is stopped while other contenders run."""
 
     def __init__(self, python: Path, name: str, folder: Path, threads: int, *, what: Any, log: IO[str]) -> None:
         self._log = log
@@ -137,7 +137,10 @@ def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> 
 
 
 def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) -> Group:
-    """Return the contender with its best number of workers, warmed up, and end the others."""
+    """Find the best number of workers of a contender.
+
+    Return the warmed-up group with this number, and end the other groups.
+    """
     command = [str(python), "-c", f"import loaders.{name} as found; print(dict(found.WORKERS).get({threads}, (0,)))"]
     words = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True).stdout
     variants = ast.literal_eval(words.splitlines()[-1])
@@ -158,7 +161,7 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
 def run_cell(
     names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str], *, coloured: bool
 ) -> dict[str, Any]:
-    """Return the results for one workload and number of threads, of the contenders with or without colour jitter."""
+    """Return the results of the contenders for one workload and number of threads, with or without colour jitter."""
     names = {name: python for name, python in names.items() if name.startswith("colour_") == coloured}
     title = f"{workload.name}{', colours' if coloured else ''}"
     with ExitStack() as stack:

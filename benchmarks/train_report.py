@@ -34,7 +34,7 @@ LINE = 120
 
 
 def page(result: dict[str, Any], memory: dict[str, Any] | None = None) -> str:
-    """Return the text of the page. Without ``memory``, it omits that section."""
+    """Return the text of the page. Without ``memory``, the page does not have the section about memory."""
     paragraphs = [*_paragraphs(result)]
     if memory:
         paragraphs.append(_memory(memory))

@@ -2,8 +2,8 @@
 
     train_worker.py CONTENDER FOLDER THREADS
 
-The process starts with as many cores as threads, which its worker processes inherit. It imports only the contender and
-the contender's dependencies.
+The process starts with as many cores as threads, which its worker processes inherit. The process imports only the
+contender and the contender's dependencies.
 """
 
 from __future__ import annotations

@@ -34,14 +34,14 @@ CONTENDERS = ("pixprep", "torchcodec", "decord", "opencv")
 OURS, ALONE = "pixprep", "pixprep_alone"
 FRAMES, RATE = 16, 30
 ROUNDS = 5
-TRIED = 2  # number of batches per setting; the faster one counts
+TRIED = 2  # number of batches per setting, of which the faster batch counts
 HOPELESS = 2.0  # a setting that is slower than the best one by this factor runs only one batch
 CLOSE = 0.02  # tolerance for the means and the standard deviations of two libraries' tensors
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Synthetic clip: a camera that moves over a photo, with noise."""
+    """Kind of synthetic clip: a camera moves over a photo, and noise is added."""
 
     title: str
     codec: str
@@ -100,7 +100,7 @@ def write_clip(path: Path, kind: Kind) -> int:
 
 
 class Contender:
-    """Contender, with one process group per number of threads."""
+    """Runs a contender in one process group per number of threads."""
 
     def __init__(self, name: str, python: Path, folder: Path, stack: ExitStack) -> None:
         self._groups: dict[int, Group] = {}
@@ -110,13 +110,13 @@ class Contender:
         self._settings: list[str] = json.loads(words.splitlines()[-1])
 
     def trials(self, threads: int) -> Iterator[tuple[str, int]]:
-        """Return the pairs of a setting and a number of FFmpeg threads per clip."""
+        """Yield pairs of a setting and a number of FFmpeg threads per clip."""
         for setting in self._settings or [""]:
             for own in sorted({1, threads}) if self._settings else [1]:
                 yield setting, own
 
     def take(self, cell: Cell, trial: tuple[str, int]) -> dict[str, Any]:
-        """Run one batch."""
+        """Run one batch, and return the facts that the process reports."""
         name, python, folder, stack = self._make
         if cell.threads not in self._groups:
             log = stack.enter_context((folder / f"{name}-{cell.threads}.log").open("w+", encoding="utf-8"))
@@ -145,7 +145,7 @@ def check(name: str, found: dict[str, Any], cell: Cell, expected: dict[str, Any]
 def best(
     name: str, contender: Contender, cell: Cell, expected: dict[str, Any] | None
 ) -> tuple[tuple[str, int], dict[str, Any]]:
-    """Return the fastest setting, and the properties of the tensors of each setting."""
+    """Return the fastest trial, and the facts about the tensors of the last trial with the rates of all trials."""
     best_times: dict[tuple[str, int], float] = {}
     found: dict[str, Any] = {}
     for trial in contender.trials(cell.threads):

@@ -75,7 +75,7 @@ def _ratio(cell: dict[str, Any], name: str) -> float:
 
 
 def _scaling(result: dict[str, Any]) -> str:
-    """Return how many times as many clips two threads process as one thread."""
+    """Return a sentence with the speed-up of two threads over one thread."""
     ratios = [_ratio(cell, ALONE) for cell in result["cells"] if cell["clips"] > 1 and ALONE in cell["contenders"]]
     factors = ", ".join(f"{ratio:.2f}" for ratio in ratios)
     return f"Two threads process {factors} times as many clips as one. " if ratios else ""

@@ -2,7 +2,8 @@
 
     worker.py MODULE FILTER THREADS BATCH FOLDER        FOLDER contains the photos of a workload
 
-It imports only the contender and the contender's dependencies, so that their import time and memory can be measured.
+The process imports only the contender and the contender's dependencies, so that their import time and memory can be
+measured.
 """
 
 from __future__ import annotations

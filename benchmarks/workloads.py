@@ -1,4 +1,6 @@
-"""Photos of the benchmarks: JPEGs of given sizes, derived from real photos, that cost about as much to decode.
+"""Creates the photos of the benchmarks: JPEGs of given sizes.
+
+They are derived from real photos, and decoding them takes about as long as decoding real photos.
 
 Large photos are mosaics. A photo enlarged from 640 pixels would be smooth and have few Huffman codes, whose decoding
 takes half of the time.
@@ -43,7 +45,7 @@ CARRIED = ROOT / "build" / "gpu_hour" / "photos"
 
 @dataclass(frozen=True)
 class Workload:
-    """Photos whose sizes cycle through ``sizes``. Their number is a multiple of the batch size."""
+    """Set of photos whose sizes cycle through ``sizes``. The number of photos is a multiple of the batch size."""
 
     name: str
     sizes: Sequence[Size]
@@ -54,7 +56,9 @@ class Workload:
 
 
 def different_sizes(count: int, around: Size) -> list[Size]:
-    """Return sizes with the same mean area: areas of 0.5 to 1.5 times the mean, aspect ratios from 9:16 to 16:9.
+    """Return different sizes with a given mean area.
+
+    Areas are 0.5 to 1.5 times the mean, and aspect ratios are from 9:16 to 16:9.
 
     Only sizes that all libraries resize to the same size are returned: some libraries round the longer side down, some
     to the nearest pixel.
@@ -136,7 +140,10 @@ def make(workload: Workload, photos: Sequence[Path], *, seed: int = 0) -> tuple[
 
 
 def photos(name: str, count: int | None = None) -> list[bytes]:
-    """Return the photos of a workload by name. Default count: 256, or the number of its sizes."""
+    """Return the photos of the workload with this name.
+
+    The default of ``count`` is 256, or the number of sizes of the workload.
+    """
     sizes = WORKLOADS[name].sizes
     made, _ = make(Workload(name, sizes, count or max(len(sizes), COUNT), 1), real_photos())
     return made

@@ -25,7 +25,7 @@ Run = Callable[[Sequence[bytes]], Any]
 
 
 def each(one: Callable[[bytes, np.ndarray], None], threads: int) -> Run:
-    """Return a ``run`` function that calls a function for each photo on several threads, as users would."""
+    """Return a ``run`` function that calls the given function for each photo on several threads, as users would."""
     pool = ThreadPoolExecutor(threads)
 
     def run(batch: Sequence[bytes]) -> np.ndarray:

@@ -1,6 +1,6 @@
 """DALI on the CPU, as in its documentation.
 
-The prefetch queue has length one. With a longer queue, DALI would compute the next batch while other contenders are
+The prefetch queue contains one batch. With a longer queue, DALI would compute the next batch while other contenders are
 timed.
 """
 
