@@ -480,6 +480,8 @@ def is_float(fields: Fields, processor: str, like: Like) -> bool:
         processor: Name of the class.
         like: Library whose resize the class calls.
     """
+    if processor == "MllamaImageProcessor":
+        return True
     if processor == "GraniteDoclingImageProcessor":
         return like == "pillow"
     is_copied = processor in ("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor")
