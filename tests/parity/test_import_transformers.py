@@ -14,7 +14,7 @@ from PIL import Image
 
 from pixprep import Engine, ImageError, Pipeline, PipelineError, letterbox, resize
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers_classes import DEFAULTS, HARMLESS, UNUSED, WITHOUT_PIL
+from pixprep.importers.transformers_classes import DEFAULTS, FIXED, HARMLESS, UNUSED, WITHOUT_PIL
 from pixprep.importers.verify.originals import size_of
 from pixprep.plan.geometry_steps import past
 from support.compare import assert_close
@@ -32,6 +32,8 @@ from transformers.models.yolos.image_processing_yolos import get_size_with_aspec
 from transformers.processing_utils import ImagesKwargs
 
 BACKENDS = ("torchvision", "pil")
+CONVERTS_NO_IMAGE = (transformers.SegGptImageProcessor, transformers.SegGptImageProcessorPil)
+"""Processors with ``do_convert_rgb`` that apply it only to segmentation maps."""
 
 
 def processor_class(config, backend):
@@ -48,8 +50,17 @@ def theirs(config, backend, images):
     If the processor does not convert the images to RGB, ``load_image`` does.
     """
     processor = processor_class(config, backend).from_dict(config)
-    loaded = [read(image) if processor.do_convert_rgb else load_image(read(image)) for image in images]
-    return [np.asarray(processor(image, return_tensors="np")["pixel_values"][0]) for image in loaded]
+    converts = processor.do_convert_rgb and not isinstance(processor, CONVERTS_NO_IMAGE)
+    loaded = [read(image) if converts else load_image(read(image)) for image in images]
+    results = [processor(image, return_tensors="np") for image in loaded]
+    return [np.asarray(each if isinstance(each, np.ndarray) else each["pixel_values"])[0] for each in results]
+
+
+def minimal(name):
+    """Return the configuration with only a class, and the fields that the importer requires."""
+    defaults = DEFAULTS[name]
+    fixed = {field: value for field, value in FIXED.get(name, {}).items() if defaults[field] != value}
+    return {"image_processor_type": name} | fixed
 
 
 def changed(pipeline, op_name, **fields):
@@ -106,7 +117,7 @@ def test_the_defaults_equal_the_class(name, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", DEFAULTS)
 def test_a_configuration_with_only_a_class_equals_the_class(name, backend):
-    config = {"image_processor_type": name}
+    config = minimal(name)
     if name in WITHOUT_PIL and backend == "pil":
         assert "does not have a PIL backend in transformers" in refusal(from_transformers, config, backend=backend)
         return
@@ -193,9 +204,10 @@ def test_images_are_oriented_like_load_image_or_as_stored_on_request():
 
 @pytest.mark.parametrize("name", UNUSED)
 def test_unused_fields_are_unused(name):
-    config = {"image_processor_type": name, "size": {"height": 200, "width": 200}, "do_center_crop": False}
+    config = minimal(name) | {"size": {"height": 200, "width": 200}, "do_center_crop": False}
     values = {"do_normalize": True, "image_mean": 0.1, "image_std": 0.7, "do_center_crop": True, "crop_size": 100}
-    values["pad_size"] = {"height": 300, "width": 300}
+    values |= {"pad_size": {"height": 300, "width": 300}, "do_convert_rgb": False}
+    values |= {"do_rescale": True, "rescale_factor": 0.1}
     values |= {"mask_size": {"longest_edge": 100}, "mask_pad_size": {"height": 300, "width": 300}}
     config |= {"size": {"longest_edge": 200}} if name == "SamImageProcessor" else {}
     loud = config | {field: values[field] for field in UNUSED[name]}
@@ -324,9 +336,9 @@ def sweep(name):
     """Yield configurations of a class: its defaults, and variants that differ in a flag, a form of the size, or the
     filter.
     """
-    yield {"image_processor_type": name}
+    yield minimal(name)
     size = {"shortest_edge": 40} if name == "ConvNextImageProcessor" else {"height": 40, "width": 48}
-    base = {"image_processor_type": name, "size": size, "crop_size": {"height": 30, "width": 36}}
+    base = minimal(name) | {"size": size, "crop_size": {"height": 30, "width": 36}}
     if name == "SamImageProcessor":
         base |= {"size": {"longest_edge": 40}, "pad_size": {"height": 44, "width": 48}}
     cropped = base | {"do_center_crop": True}

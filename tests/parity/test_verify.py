@@ -100,7 +100,7 @@ def test_an_imported_pipeline_is_imported_again_by_its_name_and_options(source, 
     pytest.importorskip(library, reason=f"NO {library.upper()}: pip install {library}", exc_type=Exception)
     certificate = verify(import_pipeline(source, **options), images=PHOTO_FILES)
     assert certificate.is_exact, certificate
-    assert (certificate.source, certificate.differences, certificate.uncompared) == (name, (), "")
+    assert (certificate.source.partition(",")[0], certificate.differences, certificate.uncompared) == (name, (), "")
     assert (certificate.rows[-1].stage, certificate.rows[-1].images) == ("end to end", 28)
 
 

@@ -61,6 +61,8 @@ LIKE: dict[Backend, Like] = {"torchvision": "torchvision", "pil": "pillow"}
 CLASSES = DEFAULTS | {name: row.defaults for table in (PATCHED, SIZED) for name, row in table.items()}
 """Supported image processors, with the default values of their fields."""
 INVALID_SIZE = f"must be a height and a width, a shortest_edge, or a number, from 1 to {MAX_SIDE} pixels each"
+NO_PIL_CROP = ("DPTImageProcessor", "LayoutLMv3ImageProcessor")
+"""Classes whose PIL backend does not support ``do_center_crop``."""
 SIZE_KEYS = (
     *({"height", "width"}, {"shortest_edge"}, {"shortest_edge", "longest_edge"}, {"longest_edge"}),
     *({"max_height", "max_width"}, {"min_pixels", "max_pixels"}),
@@ -144,7 +146,7 @@ def from_transformers(
         decode = Decode(
             color="bgr" if processor in BGR or fields.flag("do_flip_channel_order") else "rgb",
             apply_exif_orientation=apply_exif_orientation,
-            alpha="white" if fields.flag("do_convert_rgb") else "drop",
+            alpha="white" if fields.flag("do_convert_rgb") and "do_convert_rgb" not in unused else "drop",
         )
         version = fields.text("transformers_version", "")
     if processor in DETRS and settings.flag("do_pad"):
@@ -278,8 +280,10 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             ops.append(_center_crop(fields, "crop_pct", own_crop, known_size, backend))
             known_size = own_crop
     if fields.flag("do_center_crop"):
-        if processor == "SamImageProcessor" or (processor == "DPTImageProcessor" and backend == "pil"):
-            fields.refuse("do_center_crop", "is not supported for this class, whose PIL backend ignores it")
+        if processor == "SamImageProcessor" or (processor in NO_PIL_CROP and backend == "pil"):
+            fields.refuse(
+                "do_center_crop", "is not supported for this class, whose PIL backend ignores it or raises an error"
+            )
         window = _sides(fields, "crop_size", is_square=True)
         if len(window) == 1:
             fields.refuse("crop_size", "must have a height and a width")

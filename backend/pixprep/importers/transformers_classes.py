@@ -202,6 +202,7 @@ UNUSED = {
         "do_center_crop",
         "crop_size",
         "do_rescale",
+        "rescale_factor",
         "do_normalize",
         "image_mean",
         "image_std",
@@ -217,7 +218,12 @@ UNUSED = {
 }
 """Fields that each class accepts but ignores."""
 
-NEEDED = {"crop_size": "do_center_crop", "image_mean": "do_normalize", "image_std": "do_normalize"}
+NEEDED = {
+    "crop_size": "do_center_crop",
+    "rescale_factor": "do_rescale",
+    "image_mean": "do_normalize",
+    "image_std": "do_normalize",
+}
 """Fields that must be set if a flag is true, and the flag. If such a field is missing, transformers raises an error,
 even for a class that ignores both the field and the flag."""
 
