@@ -1,5 +1,5 @@
-"""Configures PyTorch for the parity tests: the same results on every processor, and no need for torchvision's C++
-extension.
+"""Configures PyTorch for the parity tests, so that it returns the same results on every processor and torchvision works
+without its C++ extension.
 
 No package registry has that extension for the CPU.
 """
@@ -12,7 +12,7 @@ import sys
 os.environ["MKL_CBWR"] = "COMPATIBLE"
 try:
     import torch
-except (ImportError, OSError):  # PyTorch is missing, or is a build that needs CUDA's libraries
+except (ImportError, OSError):  # PyTorch is not installed, or its build needs CUDA's libraries
     sys.modules["torch"] = None  # all tests that need PyTorch are skipped with a message then
 else:
     # torchvision registers fake implementations of these two ops at import, which only its extension defines

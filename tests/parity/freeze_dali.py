@@ -32,7 +32,7 @@ def classic(encoded: Any, device: str = "cpu") -> Any:
 
 
 def classic_gpu(encoded: Any) -> Any:
-    """Do the same on a GPU."""
+    """Do the same as ``classic``, on a GPU."""
     return classic(encoded, "mixed")
 
 
@@ -56,7 +56,7 @@ def cover(encoded: Any) -> Any:
 
 
 def gray(encoded: Any) -> Any:
-    """Decode one channel with a fast IDCT, and resize both sides. Separate operators cast and transpose the values."""
+    """Decode one channel with a fast IDCT, and resize both axes. Separate operators cast and transpose the values."""
     pixels = fn.decoders.image(encoded, output_type=types.GRAY, use_fast_idct=True, adjust_orientation=False)
     pixels = fn.resize(pixels, resize_x=29, resize_y=33, subpixel_scale=False)
     return fn.transpose(fn.cast(pixels, dtype=types.FLOAT), perm=[2, 0, 1])
@@ -98,13 +98,15 @@ def two_outputs(encoded: Any) -> Any:
 
 
 def random_mirror(encoded: Any) -> Any:
-    """Mirror at random as in training: another operator computes the argument."""
+    """Mirror the image at random as in training. Another operator computes the argument."""
     pixels = fn.resize(fn.decoders.image(encoded), size=32)
     return fn.crop_mirror_normalize(pixels, mirror=fn.random.coin_flip())
 
 
 def stretched(encoded: Any) -> Any:
-    """Resize both sides regardless of the aspect ratio, as the ResNet-50 classifier in dali_backend's examples does."""
+    """Resize the height and the width regardless of the aspect ratio, as the ResNet-50 classifier in dali_backend's
+    examples does.
+    """
     pixels = fn.resize(fn.decoders.image(encoded, device="cpu", output_type=types.RGB), resize_x=224, resize_y=224)
     return fn.crop_mirror_normalize(pixels, dtype=types.FLOAT, output_layout="CHW", crop=(224, 224), mean=MEAN, std=STD)
 
@@ -131,7 +133,7 @@ def small_letterbox(encoded: Any) -> Any:
 
 
 def exact_letterbox(encoded: Any) -> Any:
-    """Make the same letterbox with Ultralytics' padding, computed from the size in the header."""
+    """Make the same letterbox, with padding that is computed like Ultralytics' from the size in the header."""
     pixels = fn.resize(fn.decoders.image(encoded), resize_longer=64, antialias=False, subpixel_scale=False)
     height, width = sides(encoded)
     scale = 64 / dmath.max(height, width)
@@ -217,7 +219,7 @@ def constants(encoded: Any) -> Any:
 
 
 def shapes(encoded: Any) -> Any:
-    """Resize with one side given. Also return the shape of the photo and a ratio."""
+    """Resize to a given length of one side. Also return the shape of the photo and a ratio."""
     pixels = fn.decoders.image(encoded)
     height, width = sides(encoded)
     small = fn.crop(fn.resize(pixels, resize_x=40), crop=(40, 40), out_of_bounds_policy="pad", fill_values=7)
@@ -231,8 +233,8 @@ def sides(encoded: Any) -> tuple[Any, Any]:
 
 
 def slanted(encoded: Any) -> Any:
-    """Rotate twice by angles that are not multiples of 90 degrees: one rotation expands the image, and one keeps its
-    size.
+    """Rotate the image twice by angles that are not multiples of 90 degrees. One rotation expands the image, and the
+    other keeps its size.
     """
     pixels = fn.rotate(fn.resize(fn.decoders.image(encoded), size=[31, 40]), angle=33.3, fill_value=114)
     return fn.rotate(pixels, angle=-8, keep_size=True, interp_type=types.INTERP_NN)
@@ -256,7 +258,7 @@ PIPELINES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 _LARGE = ("classic", "classic_gpu", "random_mirror", "stretched", "letterboxed")
 RUN = tuple(name for name in PIPELINES if name not in _LARGE)
-"""Names of the pipelines that are small and deterministic."""
+"""Names of the pipelines that are run to freeze their results. They are small and deterministic."""
 
 
 def make(build: Callable[[Any], Any], batch_size: int = 8) -> Pipeline:
@@ -304,7 +306,7 @@ def varint(value: int) -> bytes:
 
 
 def unvarint(data: bytes, offset: int) -> tuple[int, int]:
-    """Return the decoded varint and the offset of the next field."""
+    """Decode a varint. Return its value and the offset of the next field."""
     value = shift = 0
     while True:
         byte = data[offset]

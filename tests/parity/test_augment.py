@@ -20,7 +20,7 @@ THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": 
 LIKES = ["pillow", "torchvision"]
 FILL = (123, 117, 104)
 DRAWS = 300
-"""Number of samples that are drawn for each comparison."""
+"""Number of random samples in each comparison."""
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch rounds otherwise here", allow_module_level=True)
 
@@ -70,7 +70,7 @@ def test_the_middle_of_a_table_distinguishes_double_rounding():
 
 
 def expected_of(pixels, steps, op):
-    """Return the image after torchvision's own step, for the sampled kind and magnitude."""
+    """Return the image after torchvision's own step with the sampled operation and magnitude."""
     theirs = v2.RandAugment(interpolation=InterpolationMode(op.filter), fill=op.fill)
     image = as_theirs(pixels, op.like)
     for each in steps:
@@ -124,9 +124,8 @@ def test_bicubic_warps_of_pil_images_equal_torchvision():
 
 
 def mixed(pixels, words, op, like="torchvision"):
-    """Return the image after torchvision's own AugMix, for the sampled numbers.
-
-    Shorter chains end with steps that have no effect.
+    """Return the image after torchvision's own AugMix with the sampled parameters. Shorter chains end with steps that
+    have no effect.
     """
     depth = max(map(len, words["chains"]))
     theirs = v2.AugMix(1, len(words["chains"]), depth, interpolation=InterpolationMode(op.filter), fill=op.fill)
@@ -214,8 +213,8 @@ def largest_gap(ours, theirs):
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 5.0])
 def test_weights_have_torchvisions_distribution(alpha):
-    """The test compares the weight of the image, the weight of each chain, the maximum, and each chain's fraction of
-    the chains' sum.
+    """The test compares the distributions of the image's weight, of each chain's weight, of the maximum of these
+    weights, and of each chain's fraction of the sum.
     """
 
     def drawn(alpha, count=4000):

@@ -1,4 +1,6 @@
-"""Tests choices against torchvision v2: torchvision's own functions repeat each sample in the sampled order."""
+"""Tests random choices of ops against torchvision v2. torchvision's own functions are applied to each sample in the
+order that pixprep has sampled.
+"""
 
 import io
 
@@ -35,7 +37,7 @@ RECIPE = v2.Compose(
 
 
 def expected(image, draws):
-    """Return the result of torchvision's functions for one image, step by step as in its recorded parameters."""
+    """Apply torchvision's functions to one image, step by step according to the image's recorded parameters."""
     steps = {
         "random_resized_crop": lambda x, d: F.resized_crop(x, d["top"], d["left"], d["height"], d["width"], [32, 32]),
         "random_crop": lambda x, d: F.crop(x, d["top"], d["left"], d["height"], d["width"]),

@@ -1,8 +1,8 @@
 """Tests that pixprep and Pillow accept the same unusual images from other projects' collections, and decode the same
 pixels.
 
-If results differ, ``DIFFERENCES`` lists the file with the reason. The checks run only with ``PIXPREP_CORPORA=1``
-(``make corpora``). They download 100 MB, which pytest's cache keeps.
+``DIFFERENCES`` lists the files for which the results differ, with the reasons. The checks run only with
+``PIXPREP_CORPORA=1`` (``make corpora``). They download 100 MB, which pytest's cache keeps.
 """
 
 import os
@@ -46,8 +46,8 @@ DIFFERENCES = {
 
 
 def compared(files):
-    """Return the findings of a separate process about each file, in order. If the process died, there are fewer
-    findings.
+    """Compare the files in a separate process. Return its findings, one per file in order. If the process dies, there
+    are fewer findings than files.
     """
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "support.corpora"], input="".join(f"{path}\n" for path in files),

@@ -1,4 +1,5 @@
-"""Tests DALI's size rules against its CPU ``fn.resize``: frozen results, and DALI itself if it is installed.
+"""Tests pixprep's version of DALI's size rules against ``fn.resize`` on the CPU. The reference is frozen results, and
+DALI itself if it is installed.
 
 test_profiles.py compares each filter for given sizes.
 """
@@ -39,7 +40,7 @@ def resized(pixels, op):
 
 
 def equals_the_installed(pairs):
-    """Assert that pixprep's results equal the installed DALI's for each (pixels, op)."""
+    """Assert that pixprep's result equals that of the installed DALI for each pair (pixels, op)."""
     assert_equal((str(op), resized(pixels, op), Originals().resizer(op).run(pixels)) for pixels, op in pairs)
 
 
@@ -53,7 +54,7 @@ RULES = {
 SHAPES = [
     (30, 21), (21, 30), (17, 13), (33, 35), (40, 15), (15, 40), (24, 32), (1, 2), (60, 2), (9, 13), (61, 45), (7, 7),
 ]  # fmt: skip
-"""Sizes that are rounded up, down and at a tie, or are almost 0."""
+"""Sizes of images for which the computed size is rounded up, is rounded down, is a tie, or is almost 0."""
 DIGESTS = {
     ("shorter", False): "6aeccc48ca73acb3",
     ("shorter", True): "98e7194ec2c9a3aa",
@@ -95,8 +96,8 @@ def test_a_rule_equals_the_installed_dali(rule, subpixel):
 
 
 def parts(filter_name, antialias):
-    """Yield (pixels, op) for regions with any edges and all rules. Some regions are reversed, and some are outside the
-    image.
+    """Yield (pixels, op) for regions with random edges, and for all size rules. Some regions are reversed, and some are
+    outside the image.
     """
     rng = np.random.default_rng(len(filter_name))
     for index in range(60):
@@ -134,8 +135,8 @@ def test_sizes_of_one_scale_equal_the_given_ones():
 
 
 def test_a_swap_of_rows_and_columns_is_visible_in_nearest():
-    """DALI accumulates the ratio from row to row. If it computed a product for each row, it would select different rows
-    in some places.
+    """DALI adds the ratio from row to row. If DALI multiplied the ratio by the number of the row, it would select
+    different rows in some places.
     """
     pixels = noise(14, 115)
     turned = resized(pixels.swapaxes(0, 1), op_of(45, 21, filter="nearest"))
@@ -144,7 +145,9 @@ def test_a_swap_of_rows_and_columns_is_visible_in_nearest():
 
 @live
 def test_verify_gives_dali_one_channel_after_gray():
-    """With three channels, ties in a row's remainder would be rounded differently, and a right pipeline would fail."""
+    """With three channels, DALI would round ties at the end of a row differently, and the verification of a correct
+    pipeline would fail.
+    """
     gray = ops.ColorMatrix(((0.299, 0.587, 0.114, 0.0),) * 3)
     tensor = ops.Tensor(dtype="uint8", layout="hwc", channels=1)
     pipeline = Pipeline([ops.Decode(), gray, op_of(192, 86, antialias=False), tensor])

@@ -1,5 +1,5 @@
-"""Tests clips in DALI graphs against DALI: the frames are the same, and the pixels differ only by its colour
-conversion.
+"""Tests clips in DALI graphs against DALI: the selected frames are the same, and the pixels differ only because of
+DALI's colour conversion.
 """
 
 import numpy as np

@@ -62,8 +62,8 @@ def test_chroma_of_every_sampling_equals_the_installed_tensorflow_or_is_rejected
 
 
 def odd_sampling():
-    """Return a JPEG whose chroma planes have different sampling factors. TurboJPEG has no name for it, but Pillow
-    decodes it.
+    """Return a JPEG whose chroma planes have different sampling factors. TurboJPEG has no name for this subsampling,
+    but Pillow decodes the JPEG.
     """
     encoded = bytearray(jpeg(scene(48, 64)))
     frame = encoded.index(b"\xff\xc0")
@@ -74,7 +74,7 @@ def odd_sampling():
 
 @pytest.mark.parametrize("encoded", [jpegs()["cmyk"], jpegs()["ycck"], odd_sampling()], ids=["cmyk", "ycck", "odd"])
 def test_a_jpeg_that_only_pillow_decodes_is_rejected_with_the_fast_idct(encoded):
-    """Pillow does not allow the choice of an IDCT, and an error is better than wrong pixels."""
+    """With Pillow, the IDCT cannot be selected, and an error is better than wrong pixels."""
     assert str(decode(encoded, idct="fast")) == (
         '[UNSUPPORTED] this kind of JPEG, such as CMYK, is not supported with "idct": "fast"'
     )

@@ -1,5 +1,5 @@
-"""Tests the recipe of docs/detection.md for a package with its own code: preprocessing and boxes must match the
-package.
+"""Tests the recipe in docs/detection.md for a package with its own preprocessing code. The tensors and the boxes must
+match those of the package.
 """
 
 from importlib.util import find_spec
@@ -55,7 +55,8 @@ def test_the_convention_is_detected_from_the_metadata():
 
 
 def test_the_boxes_equal_the_packages(recipe):
-    """Both post-process the network's own outputs for any photos, with the highest scores first.
+    """pixprep and the package convert the same 20 boxes of the network, which have the highest scores, to pixels of the
+    photo.
 
     The package truncates coordinates to integers.
     """

@@ -36,8 +36,8 @@ DOCTR = ((0.798, 0.785, 0.772), (0.264, 0.2749, 0.287)), ((0.694, 0.695, 0.693),
 
 
 def module(name, *around, **stands_in):
-    """Import a module of a package. The packages ``around`` it are replaced by empty ones with the same folder and the
-    attributes ``stands_in``.
+    """Import a module of a package. The packages in ``around``, which contain the module, are replaced by empty
+    packages with the same folders and with the attributes in ``stands_in``.
     """
     if not SITE.joinpath(name.split(".")[0]).exists():
         pytest.skip(f"make models installs {name.split('.')[0]}")
@@ -253,7 +253,7 @@ IMPORTED = {
 
 
 def max_difference(pipeline, theirs, photos):
-    """Return the distance of the tensors for each photo, or 1e9 if sizes or types differ."""
+    """Return the maximum difference of the tensors for each photo, or 1e9 if their shapes or dtypes differ."""
     (name,) = (name for name, output in pipeline.outputs.items() if output.spec.layout)
     found = []
     with pp.Engine(pipeline, threads=1) as engine:

@@ -70,7 +70,7 @@ def affine(rng):
 
 
 def resizes(rng):
-    """Return a random resize, or several transforms with the same effect."""
+    """Return a random resize, or several transforms that together resize the image."""
     how = {"interpolation": rng.choice([0, 1, 1, 3, 4])}
     side, pair = rng.randint(5, 90), (rng.randint(5, 90), rng.randint(5, 90))
     position = rng.choice(["center", "top_left"])
@@ -111,7 +111,7 @@ def values(rng):
 
 
 def evaluation(seed):
-    """Return a random chain, as users write it for evaluation."""
+    """Return a random chain of transforms, as users write them for evaluation."""
     rng = random.Random(seed)
     flips = [A.HorizontalFlip(p=rng.choice([0, 1])), A.VerticalFlip(p=rng.choice([0, 1])), A.NoOp(), A.Transpose(p=1)]
     sized, moved = resizes(rng), rng.sample(flips, rng.randint(0, 3))
@@ -162,13 +162,15 @@ def window(coords):
 
 
 def holes(rng):
-    """Return bounds that are in pixels, or are fractions of the size."""
+    """Return bounds of holes, either in pixels or as fractions of the image size."""
     spans = [rising(rng, 0, 0.9), rising(rng, 0, 0.9)] if rng.random() < 0.5 else [(1, 5), (2, 30)]
     return A.CoarseDropout((1, 9), *spans, fill=rng.choice([0, (9, 120, 250)]), p=1)
 
 
 def matrix(params, size):
-    """Return the parameters of a warp by a matrix. An affine matrix has two rows."""
+    """Convert the matrix of a transform to the parameters of a warp op. For an affine map, these contain only the first
+    two rows.
+    """
     rows = np.array(params["matrix"])
     if "max_width" in params:
         rows = np.diag([size[1] / params["max_width"], size[0] / params["max_height"], 1.0]) @ rows
@@ -184,7 +186,7 @@ def blur(rng):
 
 
 def deviation(params, _):
-    """Return the random parameters of a blur. They contain the kernel's sigma in thousandths of a pixel."""
+    """Return the random parameters of a blur, which contain the sigma of the kernel in thousandths of a pixel."""
     middle, *others = params["kernel"][len(params["kernel"]) // 2 :]
     return {"sigma": [round(math.sqrt(-0.5 / math.log(others[0] / middle)), 3) if others else 0.1] * 2}
 
@@ -238,11 +240,12 @@ DRAWN = {
         lambda params, _: dict(zip(("hue", "saturation", "value"), params.values(), strict=True)),
     ),
 }
-"""Functions that create each transform and convert its parameters from ``ReplayCompose`` to the op's parameters."""
+"""Functions by transform. The first one creates the transform, and the second one converts parameters that
+``ReplayCompose`` has recorded to the parameters of the op."""
 
 
 def replayed(transform, words, encoded, pixels):
-    """Return our tensor and the library's tensor for one sample of the library."""
+    """Run a transform once. Return our tensor for the same parameters, and the library's tensor."""
     end = [] if "Crop" in type(transform).__name__ else [A.CenterCrop(440, 640, pad_if_needed=True)]
     made = A.ReplayCompose([transform, *end])(image=pixels)
     params = made["replay"]["transforms"][0]["params"]
@@ -274,7 +277,7 @@ def test_the_librarys_random_parameters_give_its_pixels(name):
 
 
 OLD = ("mask_value", "max_holes")
-"""Names of fields that version 2.0 of Albumentations does not read."""
+"""Fields of earlier versions that Albumentations 2.0 ignores."""
 TABLE = [call for call, _ in rows("importers", "imports.txt") if call.startswith("a(")]
 
 

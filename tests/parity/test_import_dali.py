@@ -1,6 +1,7 @@
 """Tests imported DALI pipelines against DALI, whose CPU operators run the same graph.
 
-All results are equal except where colours are mixed, or a shear uses angles. ``pytest -s`` prints the differences.
+All results are equal, except after operators that mix colours and for shears by angles. ``pytest -s`` prints the
+differences.
 """
 
 import importlib.util
@@ -33,7 +34,7 @@ SMALL = [(41, 53), (60, 60), (97, 71), (120, 160), (224, 223)]
 
 @pytest.fixture(scope="module")
 def dali():
-    """Return the script that wrote the frozen pipelines."""
+    """Return the module ``freeze_dali``, which wrote the frozen pipelines."""
     spec = importlib.util.spec_from_file_location("freeze_dali", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -291,9 +292,8 @@ GRAYS = {
 
 
 def test_ties_of_gray_equal_dali_with_the_same_number_of_channels(dali):
-    """Before the resize, there are one or three channels.
-
-    The remainder of a row, in which ties are rounded away from 0, depends on this number.
+    """The images have one or three channels before the resize. At the end of each row, ties are rounded away from 0,
+    and the number of these values depends on the number of channels.
     """
     # three equal channels have the same values as DALI's gray
     encoded = [png(np.repeat(image[:, :, :1], 3, 2)) for image in TIES]
@@ -375,7 +375,7 @@ def erased(dali, encoded):
 
 
 def divided(dali, height, width):
-    """Return the sizes of PaddleOCR's detector."""
+    """Return the sizes that PaddleOCR's detector computes."""
     largest, least = dali.dmath.max, dali.dmath.min
     scale = least(960 / largest(height, width), 1.0)
     return tuple(largest(dali.dmath.floor(side * scale / 32 + 0.5) * 32, 32.0) for side in (height, width))
@@ -543,7 +543,9 @@ SCALES = {
 
 @pytest.mark.parametrize("name", SCALES)
 def test_fractional_sizes_of_a_computed_scale_equal_dali(dali, name):
-    """If a size differs from 200 by one bit, each pixel moves by 0.00001, which changes some values of noise."""
+    """If a computed size differs from 200 by one bit, the sampling positions move by 0.00001 pixel, which changes some
+    values of a noise image.
+    """
 
     def build(data):
         height, width = dali.sides(data)

@@ -1,5 +1,5 @@
-"""Tests the import of Keras models against Keras, to the last bit: the table of applications, loaders and preprocessing
-layers.
+"""Tests that imported Keras models equal Keras bit for bit: the table of applications, the image loaders and the
+preprocessing layers.
 """
 
 import inspect
@@ -234,8 +234,8 @@ def test_a_random_crop_equals_the_layers_with_the_same_parameters():
 
 
 def test_one_sample_of_the_layer_flips_both_axes():
-    """The layer either rotates the image by half a turn or does not change it. Two separate ops could also flip one
-    axis only.
+    """The layer either rotates the image by 180 degrees or does not change it. Two separate flips could also flip only
+    one axis.
     """
     image = tf.constant(scene(9, 7), tf.float32)
     layer = LAYERS.RandomFlip("horizontal_and_vertical", seed=3)

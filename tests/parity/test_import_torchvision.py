@@ -29,7 +29,9 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @cache
 def all_sizes():
-    """Return photos and noise in sizes for which filters are cut off, become long, or have few positions."""
+    """Return photos and noise in sizes for which the filter extends beyond the image, has many taps, or has few output
+    positions.
+    """
     sizes = [(97, 61), (41, 300), (224, 224), (1, 7), (600, 33)]
     return [*photos(), *(png(noise(height, width)) for height, width in sizes)]
 
@@ -51,7 +53,7 @@ def assert_exact(transforms, given, images):
 
 @cache
 def all_weights():
-    """Return every entry of every weights enumeration by its name."""
+    """Return the entries of all enumerations of weights, by name."""
     found = {}
     for model in models.list_models():
         for weights in models.get_model_weights(model):
@@ -187,7 +189,7 @@ def test_a_chain_of_transforms(chain):
 
 @pytest.mark.parametrize("given", INPUTS)
 def test_images_are_decoded_like_pil(given):
-    """PIL does not apply the EXIF orientation, and alpha is dropped."""
+    """As with PIL, the EXIF orientation is not applied, and alpha is removed."""
     images = [with_exif(6), others()["png alpha"], others()["png palette"], jpegs()["gray"], jpegs()["cmyk"]]
     assert_exact(models.ResNet18_Weights.DEFAULT.transforms(), given, images)
 

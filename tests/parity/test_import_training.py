@@ -129,8 +129,8 @@ def test_a_transform_with_a_single_outcome_gives_its_own_pixels(chain, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ratio", [(1.0, 1.0), (2.0, 2.0), (0.375, 0.375)])
 def test_the_fallback_of_a_resized_crop_is_equal(kind, ratio):
-    """A crop of the whole area with an aspect ratio that no image has does not fit anywhere, so the transform takes the
-    centre.
+    """The crop has the area of the whole image, but an aspect ratio that no test image has. It never fits, so the
+    transform crops the centre.
     """
     given, module, end = KINDS[kind]
     transform = module.Compose([module.RandomResizedCrop((48, 56), (1.0, 1.0), ratio), *end])
@@ -152,7 +152,8 @@ def test_a_single_possible_size_gives_the_transforms_own_pixels_for_any_image_si
 
 
 TIES = [(s, r) for s in (0.0225, 0.2025, 0.3025, 0.9025, 0.25) for r in (1.0, 0.25, 2.25)]
-"""Fractions of an area of 10 x 10 pixels for which a side's length ends in .5, apart from float32 errors."""
+"""Pairs of a scale and an aspect ratio. For an image of 10 x 10 pixels, they result in a side length that ends in .5,
+except for float32 rounding."""
 
 
 @pytest.mark.parametrize(("share", "ratio"), [*TIES, (0.36, 0.5625)])
@@ -506,7 +507,7 @@ BOXES_END = [v2.ClampBoundingBoxes(), v2.SanitizeBoundingBoxes(), v2.ConvertBoun
 
 
 def replay(part, words, kept):
-    """Make a transform use the recorded parameters."""
+    """Patch a transform so that it uses the recorded parameters."""
     own = part.make_params
     if "flip" in words:
         part.p = float(words["flip"])
@@ -665,7 +666,9 @@ class PadIfSmaller(v2.Transform):
 
 
 class SegmentationPresetTrain:
-    """Preset of torchvision's reference scripts, which is not a torchvision transform, but applies several."""
+    """Preset of torchvision's reference scripts. It is not itself a torchvision transform, but applies several
+    transforms.
+    """
 
     def __init__(self, backend):
         image = tv_tensors.Image if backend == "tensor" else torch.Tensor
@@ -801,7 +804,9 @@ def test_timms_defaults_are_the_fields_of_ops():
 @pytest.mark.parametrize("policy", ["rand-m9-mstd0.5-inc1", "rand-m7-n3-tweights", "v0r-mstd0.5"])
 @pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
 def test_a_timm_recipe_with_a_policy_equals_its_original_with_the_same_parameters(policy, interpolation):
-    """timm's own transform is compared, with a policy that applies the steps which pixprep has sampled."""
+    """The reference is timm's own transform. Its policy is replaced by one that applies the steps that pixprep has
+    sampled.
+    """
     arguments = {
         **NOT_RANDOM,
         "hflip": 1.0,
@@ -876,7 +881,7 @@ def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_param
 
 @pytest.mark.parametrize("mode", ["const", "rand", "pixel"])
 def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkeypatch):
-    """timm's loop gets our noise, and our random numbers in the order in which it requests them."""
+    """timm's loop receives pixprep's noise and pixprep's random numbers, in the order in which the loop requests them."""
     module = pytest.importorskip("timm.data.random_erasing", reason="NO TIMM: its erasing was not compared")
     arguments = {**NOT_RANDOM, "re_prob": 1.0, "re_mode": mode, "re_count": 3}
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100
@@ -904,7 +909,7 @@ def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkey
 
 
 class Numbers:
-    """Replacement of ``random`` that returns the numbers for which timm's loop fills the given rectangles."""
+    """Replacement for ``random`` that returns numbers with which timm's loop fills the given rectangles."""
 
     def __init__(self, rectangles, area):
         self.count, self.spans = len(rectangles), []

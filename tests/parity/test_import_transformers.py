@@ -64,14 +64,14 @@ def minimal(name):
 
 
 def changed(pipeline, op_name, **fields):
-    """Return the same pipeline with other field values in every op of this name."""
+    """Return the pipeline with changed field values in every op with this name."""
     ops = [msgspec.structs.replace(op, **fields) if op.__struct_config__.tag == op_name else op for op in pipeline.ops]
     return Pipeline(ops)
 
 
 @cache
 def images():
-    """Return the photos, one image with alpha, and one image that is enlarged."""
+    """Return the photos, one image with an alpha channel, and one image that is small enough to be enlarged."""
     pixels = np.dstack([scene(301, 259), noise(301, 259, 1)])
     file = io.BytesIO()
     Image.fromarray(pixels, "RGBA").save(file, "PNG")
@@ -229,7 +229,9 @@ DETR_SIZE = {"size": {"shortest_edge": 60, "longest_edge": 101}}
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ["Detr", "Yolos"])
 def test_500_random_sizes_are_resized_like_detr(name, backend):
-    """The images have any aspect ratio, and some are close to the requested size. The processor pads the batch."""
+    """The images have random aspect ratios, and the sizes of some are close to the requested size. The processor pads
+    the batch.
+    """
     numbers = np.random.default_rng(5)
     config = detr(name, **DETR_SIZE)
     encoded = [png(noise(*sides)) for sides in numbers.integers(50, 260, (400, 2)).tolist()]

@@ -62,7 +62,9 @@ def read(library, tmp_path):
 
 
 def predictor(library, task, imgsz, *, fp16=False):
-    """Return a predictor without a model. It has those attributes of an exported model that ``preprocess`` needs."""
+    """Return a predictor without a model. The predictor has the attributes of an exported model that ``preprocess``
+    needs.
+    """
     cls = library.predictors[task]
     made = cls.__new__(cls)
     made.imgsz = list(canvas(imgsz))

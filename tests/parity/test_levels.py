@@ -29,8 +29,8 @@ if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
 
 
 def image(index, channels=3):
-    """Return uint8 (height, width, channels): a photo, a part of one, noise, or noise of few values. The sizes start at
-    1 x 1.
+    """Return a random image, uint8 (height, width, channels): a photo, a part of a photo, noise, or noise with few
+    distinct values. The sizes start at 1 x 1.
     """
     rng = np.random.default_rng(index)
     height, width = (1 + index * 7 % 61, 1 + index * 13 % 53) if index % 10 else (224, 224)
@@ -87,7 +87,7 @@ fields.
 
 
 def of(op, like):
-    """Return the op with the rounding of a library, if the op supports a choice."""
+    """Return the op with the rounding of a library, if the rounding of the op can be selected."""
     return msgspec.structs.replace(op, like=like) if "like" in op.__struct_fields__ else op
 
 
@@ -131,7 +131,7 @@ def test_every_colour_op_has_a_case():
 
 
 def test_every_colour_has_torchvisions_luma_and_hue():
-    """The test covers 16.7 million colours in parts. Each part has its own shift of the hue."""
+    """The test covers all 16.7 million colours in several parts, each with a different shift of the hue."""
     rows, columns = (axis.astype(np.uint8) for axis in np.mgrid[:256, :256])
     for red in range(0, 256, 8):
         pixels = np.stack(
@@ -189,7 +189,7 @@ SIZES = ((64, 61), (17, 5), (1, 3))
 
 
 def differing_draws(op, like, expected):
-    """Return the same numbers as ``differing``, but for random ops."""
+    """Return the number of values that differ and the total number of values, as ``differing`` does, for random ops."""
     wrong = count = 0
     for size in SIZES:
         for pixels, words, ours in cropped_samples(op, like, size):

@@ -1,5 +1,5 @@
-"""Tests the effect of the pixels on a network: EfficientNet-lite0's logits for 20 labelled photos, with pixprep and
-with a reference.
+"""Tests the effect of pixprep's pixels on a network. EfficientNet-lite0 computes logits for 20 labelled photos that are
+preprocessed by pixprep, and for the same photos preprocessed by a reference.
 
 The photos are in the foolbox wheel, and their file names end with the ImageNet label. pip downloads the wheel once into
 pytest's cache.

@@ -1,6 +1,7 @@
-"""Tests that ``warp`` computes the tensor that MediaPipe's tasks compute for a photo: ``make models``.
+"""Tests that ``warp`` computes the tensor that MediaPipe's tasks compute for a photo. ``make models`` runs these tests.
 
-MediaPipe's calculator is part of a C++ graph. A task whose model is the identity returns the calculator's tensor.
+MediaPipe's calculator is part of a C++ graph. Therefore, the test runs a task whose model is the identity, which
+returns the calculator's tensor.
 """
 
 import importlib

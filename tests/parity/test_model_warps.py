@@ -1,5 +1,5 @@
-"""Tests the recipes of docs/models.md that warp a region of a photo, against the code of the packages: ``make
-models``.
+"""Tests the recipes of docs/models.md that warp a region of a photo, against the code of the packages. ``make models``
+runs these tests.
 """
 
 import importlib
@@ -159,7 +159,7 @@ def test_a_region_of_a_photo_equals_its_package_and_a_wrong_one_does_not(heading
 
 @pytest.mark.filterwarnings("ignore:.estimate. is deprecated:FutureWarning")
 def test_a_face_differs_from_insightface_by_the_rounding_of_its_matrix():
-    """The reference is InsightFace without changes, which uses float32 up to the matrix."""
+    """The reference is unmodified InsightFace, which computes the matrix from float32 points."""
     theirs, max_difference = insightface(np.float32), []
     for seed, encoded in enumerate(PHOTOS):
         values = faces(seed)
@@ -171,8 +171,8 @@ def test_a_face_differs_from_insightface_by_the_rounding_of_its_matrix():
 
 
 def test_a_document_is_rectified_like_imutils():
-    """imutils first sorts the corners: it finds the two left ones by x, and takes the farthest one as the lower right
-    corner.
+    """imutils first sorts the corners. It selects the two left corners by x, and uses the corner farthest from the
+    upper left corner as the lower right corner.
     """
     theirs, encoded = imutils(), PHOTOS[1]
     order = alone("imutils", "perspective").order_points
@@ -216,7 +216,7 @@ class Seen(Exception):  # noqa: N818 - the exception carries the input out of th
 
 
 def scrfd():
-    """Return SCRFD's own input, captured where its network would receive it."""
+    """Return the input that SCRFD's own code prepares, captured in place of the network."""
     detector = object.__new__(alone("insightface", "model_zoo", "scrfd").SCRFD)
     detector.input_mean, detector.input_std, detector.input_dtype = 127.5, 128.0, np.float32
 

@@ -1,4 +1,5 @@
-"""Tests that the recipes of docs/models.md produce the tensors of their models' packages: ``make models``.
+"""Tests that the recipes of docs/models.md produce the tensors of their models' packages. ``make models`` runs these
+tests.
 
 rapidocr, ddddocr, transformers, PaddleX and torchvision are called directly. Two formulas are copied from code that no
 wheel contains: ``yolox`` (YOLOX's ``preproc``, of which ddddocr has a copy that is also called) and ``deployed``
@@ -35,7 +36,7 @@ DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORC
 
 @cache
 def all_photos():
-    """Return the photos, which are read only if a package is installed."""
+    """Return the photos. They are read only if a package is installed."""
     return [*(png(scene(*size)) for size in SIZES), images.photo("china"), images.photo("flower")]
 
 
@@ -52,7 +53,7 @@ def rgb_of(encoded):
 
 
 def rapidocr(part):
-    """Return one model of rapidocr, with the settings and files of the wheel."""
+    """Return one model of rapidocr with the settings and files from rapidocr's wheel."""
     library("omegaconf")
     return getattr(library("rapidocr").RapidOCR(), f"_load_{part}_model")()
 
@@ -163,7 +164,7 @@ def torchvision_detector():
 
 
 def changed(heading, *changes):
-    """Return a recipe in which some text is replaced."""
+    """Return a recipe after replacing a string in it."""
     text = RECIPES[heading].to_json()
     for old, new in changes:
         assert old in text, (old, text)
@@ -172,7 +173,7 @@ def changed(heading, *changes):
 
 
 def tensors(pipeline, photos=None):
-    """Return the tensor of the image for each photo."""
+    """Return the image tensor of each photo."""
     (name,) = (name for name, output in pipeline.outputs.items() if len(output.spec.shape) == 3)
     with pp.Engine(pipeline, threads=1) as engine:
         return [np.asarray(engine.run_batch([photo])[name][0]) for photo in photos or all_photos()]
@@ -305,7 +306,7 @@ def test_paddledetections_own_code_divides():
 
 
 def test_an_aspect_ratio_is_kept_like_in_paddlex_or_like_in_paddledetections_own_code():
-    """OpenCV samples at intervals of ``1 / fx`` pixels, which differ from the ratio of the sizes."""
+    """OpenCV samples at intervals of ``1 / fx`` pixels. This interval differs from the ratio of the sizes."""
     theirs = paddle_detection((800, 1333), keep_ratio=True)
     resize = pp.resize(800, mode="scale", max_size=1333, like="opencv", rounding="half_even")
     pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(arithmetic="multiply"), pp.scale_factor(), pp.tensor()])
@@ -361,7 +362,7 @@ def test_a_line_of_text_is_one_column_wider_in_a_batch_with_a_wider_one():
 
 
 def onnx_file(heading):
-    """Return the path of a recipe's model in the wheel of its package."""
+    """Return the path of the recipe's ONNX model in the installed package."""
     folder = Path(library(re.findall(r"rapidocr|ddddocr", heading)[-1]).__file__).parent
     name = {DETECTOR: "*_det_small", LINES: "*_cls_mobile", RECOGNIZER: "*_rec_small", CAPTCHA: "common"}
     return next(folder.rglob(f"{name.get(heading, 'common_det')}.onnx"))

@@ -1,4 +1,6 @@
-"""Tests mosaics against Ultralytics' own, for square images and the same centres: pixels and boxes must match."""
+"""Tests that the pixels and boxes of mosaics match those of Ultralytics' mosaics with the same centres, for square
+images.
+"""
 
 import random
 from importlib import import_module

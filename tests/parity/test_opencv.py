@@ -63,8 +63,8 @@ def test_each_method_of_area_equals_opencv(size, resized_size, passes, channels)
 
 
 def test_bicubic_equals_opencv_without_ipp_except_at_the_ends_of_rows(ipp):
-    """OpenCV processes vectors of eight values. For the remainder of a row, it uses integer rounding, which sometimes
-    differs by 1.
+    """OpenCV processes vectors of eight values. The values that remain at the end of a row are computed with integer
+    rounding, so that they sometimes differ by 1.
     """
     ipp(used=False)
 
@@ -114,7 +114,7 @@ def by_scale(filter_name, count):
 
 @pytest.mark.parametrize("filter_name", [name for name in PROFILES["opencv"].filters if name != "area"])
 def test_fx_and_fy_equal_opencv(ipp, filter_name):
-    """The test covers 600 sizes. For ``bicubic``, it excludes the ends of rows, as for given sizes."""
+    """The test covers 600 sizes. For ``bicubic``, it excludes the ends of rows, as the test of given sizes does."""
     ipp(used=False)
     pairs, others = [], 0
     for pixels, op, ours in by_scale(filter_name, 600):
@@ -128,7 +128,7 @@ def test_fx_and_fy_equal_opencv(ipp, filter_name):
 
 @pytest.mark.parametrize("size", [(32, 47), (163, 130)])
 def test_at_half_size_a_last_odd_row_or_column_differs_by_one_in_ties(size):
-    """For such a row or column, OpenCV computes the mean and rounds ties to even."""
+    """For the last row or column, OpenCV computes the mean and rounds ties to even."""
     pixels = np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8)
     op = ops.Resize(min(size) // 2, mode="scale", like="opencv", subpixel=True)
     ours = resize.resize(pixels, resampling(op._step, Geometry((), op._step, ()).place(*size))).astype(int)

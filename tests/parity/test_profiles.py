@@ -1,6 +1,7 @@
-"""Tests every profile against its library: each filter, image, size and factor, and a whole pipeline with flips.
+"""Tests every profile against its library, with each filter, image, size and scale factor, and with a whole pipeline
+that includes flips.
 
-engine/test_kernels.py compares the kernels in C with NumPy. DALI's size rules have a file of their own. The results of
+engine/test_kernels.py compares the kernels in C with NumPy. test_dali.py tests DALI's size rules. The results of
 TensorFlow and DALI are also frozen.
 """
 
@@ -41,7 +42,7 @@ def need(like):
 
 
 def pairs(some, like, filter_name, *, antialias):
-    """Yield (name, our values, the library's values) for all pixels and sizes."""
+    """Yield (name, our values, the library's values) for all test images and sizes."""
     for pixels, size in some:
         op = ops.Resize(height=size[0], width=size[1], like=like, filter=filter_name, antialias=antialias)
         ours = resized(pixels, size, like, filter_name, antialias=antialias)

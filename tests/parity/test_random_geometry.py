@@ -1,5 +1,5 @@
-"""Tests random geometry against torchvision v2: how random numbers become crops, and the pixels and boxes of
-samples.
+"""Tests random geometric ops against torchvision v2: the crops that are computed from random numbers, and the pixels
+and boxes of samples.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def image_of(height, width):
 
 
 def numbers(key, blocks):
-    """Return known random numbers in rows of four."""
+    """Return reproducible random numbers in rows of four."""
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
@@ -168,7 +168,7 @@ def test_the_size_of_a_scale_jitter_equals_torchvision(target):
 
 
 def test_a_scale_of_one_is_truncated_in_float32_like_torchvision():
-    """In float64, many sizes would lose another pixel."""
+    """If the scale were computed in float64, many sizes would be one pixel smaller."""
     theirs, step = v2.ScaleJitter((80, 60), (1.0, 1.0)), RandomStep("k", pp.scale_jitter(60, 80, (1.0, 1.0)))
     others = 0
     for height, width in ((9 + seed * 7 % 301, 9 + seed * 13 % 257) for seed in range(DRAWS)):
@@ -240,7 +240,7 @@ def zoomed(image, words):
 
 
 def of_ssd(first, then):
-    """Return torchvision's reference recipe for SSD. If padding follows the colour ops, its colour does not change."""
+    """Return torchvision's reference recipe for SSD. Padding that follows the colour ops keeps its colour."""
     return lambda image, words: flipped(
         F.resize(F.crop(then(first(image, words), words), *window(words["random_iou_crop#0"])), [40, 36]),
         words["random_flip#0"],

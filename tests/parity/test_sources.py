@@ -60,7 +60,7 @@ def random_example(tf, rng):
 
 @pytest.fixture
 def tensorflow_file(tmp_path):
-    """Return a file that TensorFlow has written, and the values in it."""
+    """Return the path of a file that TensorFlow has written, and the values that it contains."""
     tf = library("tensorflow")
     rng = random.Random(5)
     written = [random_example(tf, rng) for _ in range(200)]
@@ -115,7 +115,9 @@ def test_dalis_own_index_is_read(tensorflow_file, tmp_path):
 
 
 def webdatasets(path):
-    """Return the samples of a file, read by WebDataset's own functions. ``WebDataset`` itself leaves files open."""
+    """Return the samples of a file, read with functions of WebDataset. The class ``WebDataset`` is not used, because it
+    leaves files open.
+    """
     iterators = library("webdataset.tariterators")
     with path.open("rb") as stream:
         return list(iterators.group_by_keys(iterators.tar_file_expander([{"url": path.name, "stream": stream}])))
@@ -173,8 +175,8 @@ def test_pycocotools_finds_the_same_boxes(tmp_path, capsys):
 
 
 def some_shapes(count):
-    """Return segmentations for an image of 90 x 120: polygons on and off the pixel grid, outside, duplicated and in
-    parts, and run lengths.
+    """Return segmentations for an image of 90 x 120 pixels: run lengths, and polygons that are on the pixel grid, off
+    the grid, outside the image, duplicated, or in several parts.
     """
     generator = np.random.default_rng(11)
     for index in range(count):

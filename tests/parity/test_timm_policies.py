@@ -1,4 +1,6 @@
-"""Tests timm's RandAugment and AutoAugment against timm: tables, pixels, and frequencies of the random parameters."""
+"""Tests pixprep's versions of timm's RandAugment and AutoAugment against timm: tables, pixels, and frequencies of the
+random parameters.
+"""
 
 import random
 
@@ -89,7 +91,7 @@ def test_the_kinds_and_their_weights_equal_timm():
 
 
 def expected_of(pixels, steps, op):
-    """Return the image after timm's own function, for the sampled kind and magnitude."""
+    """Return the image after timm's own function with the sampled operation and magnitude."""
     image = Image.fromarray(pixels)
     how = {"fillcolor": op.fill, "resample": Image.Resampling[op.filter.upper()]}
     for each in steps:

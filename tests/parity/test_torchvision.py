@@ -1,4 +1,4 @@
-"""Tests the ``torchvision`` profile against v2's ``resize`` of uint8 tensors on the CPU."""
+"""Tests the profile ``torchvision`` against torchvision v2's ``resize`` of uint8 tensors on the CPU."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,5 @@
-"""The import of a processor that returns patches or tiles, or has a formula for the size, equals it bit for bit.
+"""Tests that imported processors equal the originals bit for bit if they return patches or tiles, or compute the size
+with a formula.
 
 Patches, tiles, grids, masks and counts are compared.
 """
@@ -120,7 +121,7 @@ def test_the_defaults_are_those_of_the_class(name, backend):
 
 
 def listed(value):
-    """Return nested values with lists in place of tuples."""
+    """Replace tuples by lists in nested values."""
     if isinstance(value, dict):
         return {key: listed(each) for key, each in value.items()}
     return [*map(listed, value)] if isinstance(value, list | tuple) else value

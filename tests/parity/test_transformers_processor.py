@@ -1,4 +1,6 @@
-"""An ``ImageProcessor`` returns the same batch as the class of transformers, bit for bit, for every kind of image."""
+"""Tests that an ``ImageProcessor`` returns the same batch as the class of transformers, bit for bit, for every kind of
+image.
+"""
 
 import pickle
 from importlib.util import find_spec
@@ -31,7 +33,7 @@ SMALLER = {
     | {"image_grid_pinpoints": [[40, 80], [80, 40], [80, 80], [40, 40]]},
     "SamImageProcessor": {"size": {"longest_edge": 128}, "pad_size": {"height": 128, "width": 128}},
 }
-"""Fields with which a class is faster, or without which its default configuration is invalid."""
+"""Fields that make a class faster, or that its default configuration lacks in order to be valid."""
 CASES = {
     name: {field: value for field, value in FIXED.get(name, {}).items() if field != "return_row_col_info"}
     | SMALLER.get(name, {})
@@ -39,7 +41,7 @@ CASES = {
     if FORMS.get(name)
 } | {hub: {**fields} for hub, fields in TILED.items() if FORMS.get(fields["image_processor_type"])}
 FAILS = {"ViltImageProcessor": "torchvision"}
-"""Class of Transformers that fails without ``return_tensors="pt"`` because of a variable that is never set, and the
+"""Class of transformers that fails without ``return_tensors="pt"`` because of a variable that is never set, and the
 backend with which it fails."""
 QWEN = {"image_processor_type": "Qwen2VLImageProcessor"}
 SMALL_CLIP = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
@@ -80,7 +82,7 @@ def difference(ours, theirs, where=""):
 
 
 def result(processor, *arguments, **options):
-    """Return the result of a call, or the error."""
+    """Return the result of a call, or the exception that it raises."""
     try:
         return processor(*arguments, **options)
     except (ValueError, RuntimeError, UnboundLocalError) as error:  # torch.stack raises a RuntimeError
@@ -255,7 +257,7 @@ def test_threads_and_pickled_copies_return_the_same():
 
 
 class Collator:
-    """Collator of a DataLoader."""
+    """Function that a DataLoader calls to preprocess the images of a batch."""
 
     def __init__(self, processor):
         self.processor = processor

@@ -1,4 +1,6 @@
-"""Tests certificates that are made with the real libraries, if these are installed, and the frozen results."""
+"""Tests certificates that ``verify`` creates with the real libraries, if these are installed, and with the frozen
+results.
+"""
 
 import importlib
 

@@ -1,5 +1,5 @@
-"""Tests rotations, affine maps, sharpness, blur and erasing against torchvision v2: parameters, and the pixels and
-boxes of samples.
+"""Tests rotations, affine maps, sharpness, blur and erasing against torchvision v2: the random parameters, and the
+pixels and boxes of samples.
 """
 
 import math
@@ -35,7 +35,7 @@ FILL = (123, 117, 104)
 LIKES = ["pillow", "torchvision"]
 WAYS = [(like, how) for like in LIKES for how in WARPS[like].filters]
 MAX_OF_A_BLUR = 30 / 1e6
-"""Maximum fraction of values that may differ. PyTorch's convolution adds in a different order."""
+"""Maximum fraction of the values of a blur that may differ, because PyTorch's convolution adds in a different order."""
 torch.set_num_threads(1)
 if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
     pytest.skip("NO AVX2: PyTorch fuses nothing here", allow_module_level=True)
@@ -228,7 +228,7 @@ def test_a_blur_larger_than_the_image_is_rejected_by_both():
 
 
 def numbers(key, blocks):
-    """Return known random numbers in rows of four."""
+    """Return reproducible random numbers in rows of four."""
     return philox.Numbers(0, 0, 0, 0, {key: np.asarray(blocks, np.float64)})
 
 
@@ -429,9 +429,7 @@ def test_boxes_and_points_through_a_warp_equal_tv_tensors(op, like):
 
 
 def test_boxes_of_an_expanding_rotation_match_their_pixels():
-    """torchvision moves boxes by the corner of the rotated image, but moves pixels by the centre of the whole
-    canvas.
-    """
+    """torchvision shifts boxes by the corner of the rotated image, but shifts pixels by the centre of the whole canvas."""
     farthest = 0
     for index in range(DRAWS):
         angle, (height, width) = -170 + index * 1.13, SIZES[index % 5]

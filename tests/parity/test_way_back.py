@@ -1,5 +1,5 @@
-"""Tests that masks and rotated boxes equal those of Ultralytics and torchvision, except for the order of
-float32 sums.
+"""Tests that masks and rotated boxes equal those of Ultralytics and torchvision, except for differences due to the
+order of float32 sums.
 """
 
 import numpy as np

@@ -27,7 +27,7 @@ TASKS = {"detect": "yolov8n", "segment": "yolov8n-seg", "pose": "yolov8n-pose", 
 
 
 def places(rows, task):
-    """Return rows of a network (n, 6 or more) whose boxes, keypoints and angles are spread over a tensor of 640
+    """Return output rows of a network (n, 6 or more) whose boxes, keypoints and angles are spread over a tensor of 640
     x 640.
     """
     rng = np.random.default_rng(5)

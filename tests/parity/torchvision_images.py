@@ -1,4 +1,4 @@
-"""Provides images for torchvision: conversion between Pillow images and tensors, and its functions for recorded
+"""Converts images between the formats of pixprep and torchvision, and calls torchvision's functions with recorded
 parameters.
 """
 
