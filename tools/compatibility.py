@@ -64,7 +64,7 @@ FEATURES = {
     "ray": "`pixprep batch` on Ray",
     "plots": "charts of benchmarks",
 }
-"""Purpose of each extra; ``test`` and ``dev`` are for developers of pixprep."""
+"""Purpose of each extra. The extras ``test`` and ``dev`` are for developers of pixprep."""
 DEVELOPERS = ("test", "dev")
 COMPARED = """
 ## Compared libraries
@@ -116,7 +116,8 @@ LIBRARIES = (
     ("JAX", "jax", "training with a `Loader`", "training"),
     ("PySpark", "pyspark", "batches on a cluster", "scale-ray"),
 )
-"""Display name, package name, what is compared, and the target in the Makefile."""
+"""Tuples of the displayed name of a library, its package name, what is compared with it, and the target in the
+Makefile."""
 ENVIRONMENTS = {
     "test": ".venv/.demo .venv/.dev",
     "scale-ray": ".venv-ray/.done",
@@ -184,7 +185,7 @@ def found(pattern: str, text: str) -> str:
 
 
 def requirement(text: str) -> str:
-    """Return the table cells for a requirement: ``numpy>=1.26`` becomes ``numpy | 1.26 or newer``."""
+    """Return the table cells for a requirement. For example, ``numpy>=1.26`` becomes ``numpy | 1.26 or newer``."""
     name, version = re.fullmatch(r"([\w-]+)>=([\d.]+)", text).groups()  # type: ignore[union-attr]
     return f"{name} | {version} or newer"
 

@@ -13,7 +13,7 @@ PICTURE = ROOT / "docs" / "explain.png"
 
 
 def drawn() -> Image.Image:
-    """Return the picture in full colour."""
+    """Return the picture before its colours are reduced."""
     return stages(pp.presets.imagenet(), PHOTO.read_bytes(), title="pipeline.json", name=PHOTO.name)
 
 

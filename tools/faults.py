@@ -1,4 +1,4 @@
-"""Run the rows of the fault table on a running server, and print how each request ended.
+"""Run the cases of the fault table on a running server, and print the outcome of each request.
 
     PYTHONPATH=tests .venv/bin/python tools/faults.py [--rows 4 23 36] [--scale 5]
 
@@ -16,7 +16,7 @@ from support.serving import Oracle, Serve, write_repository
 
 
 def main() -> int:
-    """Run the selected rows of the table."""
+    """Run the selected cases of the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="+", choices=sorted(CASES), default=sorted(CASES), metavar="N")
     parser.add_argument(

@@ -69,10 +69,10 @@ def run(originals: Originals, case: frozen.Case) -> frozen.Array:
 
 
 def torchvision_shim() -> object:
-    """Let torchvision be imported without its C++ extension, which has no wheel for CPU builds of PyTorch.
+    """Make torchvision importable without its C++ extension, which has no wheel for CPU builds of PyTorch.
 
     Returns:
-        The definitions of the missing operators. They exist as long as this object does.
+        The definitions of the missing operators. The operators exist as long as this object exists.
     """
     if find_spec("torch") is None:
         return None

@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests .venv/bin/python tools/fuzz.py --count 20000
 
-Each input depends only on the seed and its number: ``--first N --count 1`` runs input N again. If an input raises an
-undocumented error, gives a wrong result, takes too long or crashes the process, the program prints its number and
-returns exit status 1.
+Each input depends only on the seed and the number of the input, so ``--first N --count 1`` runs input N again. If an
+input raises an undocumented error, gives a wrong result, takes too long or crashes the process, the program prints its
+number and returns exit status 1.
 """
 
 import argparse
@@ -89,7 +89,10 @@ def mutated(encoded: bytes, numbers: Numbers, words: tuple[bytes, ...]) -> bytes
 
 
 class Images:
-    """Fuzzes the image decoders under every damage policy, with the input alone and between two valid images."""
+    """Fuzzes the image decoders with every damage policy.
+
+    Each input is decoded alone, and also between two valid images.
+    """
 
     def __init__(self) -> None:
         self._seeds = [encoded for name, encoded in {**jpegs(), **others(), **stills()}.items() if name != "photo"]
@@ -125,7 +128,7 @@ class Images:
         return "recovered" if batch.recovered else "ok"
 
     def _decode(self, encoded: bytes, damage: Damage, numbers: Numbers) -> None:
-        """Check that the pixels do not contain remains of an image that was decoded before."""
+        """Decode an image, and check that its pixels do not contain remains of a previously decoded image."""
         plan = replace(self._plan, is_gray=bool(numbers.integers(2)))
         seen = []
         for plain in self._plain:
@@ -171,7 +174,10 @@ class Clips:
 
 
 class Base64:
-    """Fuzzes the base64 decoder: it must return the same as Python's decoder, or leave the input to it."""
+    """Fuzzes the base64 decoder.
+
+    It must return the same bytes as Python's decoder, or leave the input to Python's decoder.
+    """
 
     def __init__(self) -> None:
         self._seeds = [*jpegs().values(), *others().values()]
@@ -181,8 +187,8 @@ class Base64:
         ways = (base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes)
         text = ways[numbers.integers(len(ways))](self._seeds[numbers.integers(len(self._seeds))])
         text = mutated(text.rstrip(b"=") if numbers.integers(2) else text, numbers, CHARACTERS)
-        said = described(memoryview(text))
-        assert said is None or (said.isprintable() and len(said) < 300)
+        description = described(memoryview(text))
+        assert description is None or (description.isprintable() and len(description) < 300)
         found = from_base64(text)
         digits = re.sub(rb"[ \t\r\n]", b"", text)
         letters = LETTERS.fullmatch(digits)
@@ -194,7 +200,10 @@ class Base64:
 
 
 class Pipelines:
-    """Fuzzes pipeline files: each is rejected, or compiles and survives writing and reading without a change."""
+    """Fuzzes pipeline files.
+
+    Each file must be rejected, or must compile and remain unchanged when it is written and read.
+    """
 
     def __init__(self) -> None:
         self._seeds = [pipeline.to_json().encode() for pipeline in CANONICAL.values()]
@@ -258,11 +267,11 @@ def main() -> int:
     memory = os.memfd_create("fuzz")
     worker = [sys.executable, "-X", "faulthandler", Path(__file__), "--work", *sys.argv[1:]]
     done = subprocess.run(worker, stdout=memory, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
-    said = os.pread(memory, 1 << 20, 0).decode()
+    output = os.pread(memory, 1 << 20, 0).decode()
     if done.returncode:
-        print(f"input {said[:30].strip()} of seed {arguments.seed}: {done.stderr[-3000:]}", file=sys.stderr)  # noqa: T201
+        print(f"input {output[:30].strip()} of seed {arguments.seed}: {done.stderr[-3000:]}", file=sys.stderr)  # noqa: T201
         return 1
-    print(said[30:])  # noqa: T201
+    print(output[30:])  # noqa: T201
     return 0
 
 

@@ -31,7 +31,7 @@ def resolved(requirements: str, *options: str) -> str:
 
 
 def entries(text: str) -> dict[str, str]:
-    """Return the entries of a lock file by their first lines, which contain name, version and marker."""
+    """Return the entries of a lock file by their first lines, which contain the name, the version and the marker."""
     found: dict[str, str] = {}
     for line in text.splitlines(keepends=True):
         if not line.startswith(" "):

@@ -1,4 +1,4 @@
-"""Run mutation tests: make one small change at a time. A test that runs the changed code must fail.
+"""Run mutation tests: change the code in one place at a time. At least one test that runs the changed code must fail.
 
     make mutants MODULES="placement.py decoders/*.py"       every mutant of these modules
     make mutants COUNT=300                                  300 random mutants of the whole package
@@ -58,7 +58,7 @@ Mutant = namedtuple("Mutant", "file line begin end new function")  # noqa: PYI02
 
 
 def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) -> Iterator[Mutant]:
-    """Yield the mutants of the functions in a syntax tree. Annotations, strings and assertions do not change."""
+    """Yield the mutants of the functions in a syntax tree. Annotations, strings and assertions are not mutated."""
     if isinstance(node, ast.Assert | ast.JoinedStr):
         return
     if isinstance(node, ast.FunctionDef):
@@ -73,7 +73,7 @@ def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) 
 
 
 def changed(node: ast.expr | ast.stmt) -> str:
-    """Return the text that replaces a node. An empty text means that the node does not change."""
+    """Return the string that replaces a node. An empty string means that the node does not change."""
     other = copy.deepcopy(node)
     match other:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:
@@ -103,7 +103,10 @@ def copied(folder: Path) -> Path:
 
 
 def passed(folder: Path, *arguments: str, limit_s: int = LIMIT_S) -> bool:
-    """Run tests in a copy of the working tree. Return False if one fails or exceeds the time limit (0: unlimited)."""
+    """Run tests in a copy of the working tree.
+
+    Return False if a test fails or exceeds the time limit. A limit of 0 means no limit.
+    """
     # Python compares the modification times of a .pyc and its source in whole seconds, so it could miss the change
     own = {"PYTHONPATH": f"{folder / 'backend'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["timeout", str(limit_s), sys.executable, "-m", "pytest", "-qx", "-p", "no:cacheprovider", *arguments]

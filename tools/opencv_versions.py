@@ -20,7 +20,7 @@ from pixprep.plan import matrices
 
 U8 = npt.NDArray[np.uint8]
 Case = tuple[list[Any], U8]
-"""Ops, and the image that OpenCV computes."""
+"""Ops, and the expected image, which OpenCV has computed."""
 PAGE = Path(__file__).parents[1] / "docs" / "importing.md"
 BEGIN, END = "<!-- opencv versions -->", "<!-- /opencv versions -->"
 WIDTHS = range(1, 65)
@@ -41,7 +41,7 @@ def resizes(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]
 
 
 def warps(name: str, image: U8, random: np.random.Generator) -> Iterator[Case]:
-    """Yield an affine map and a homography near the identity, and a quad. The results are as large as the image."""
+    """Yield an affine map, a homography and a quad, all near the identity. The results are as large as the image."""
     size = image.shape[:2]
     affine = np.eye(3) + random.uniform(-0.05, 0.05, (3, 3)) * [[1, 1, 40], [1, 1, 40], [0, 0, 0]]
     homography = affine + random.uniform(-1e-5, 1e-5, (3, 3)) * [[0, 0, 0], [0, 0, 0], [1, 1, 0]]
@@ -69,7 +69,7 @@ def blurs(_: str, image: U8, __: object) -> Iterator[Case]:
 
 
 def grays(_: str, image: U8, __: object) -> Iterator[Case]:
-    """Yield `cvtColor` to gray, as three equal channels."""
+    """Yield the conversion to gray by `cvtColor`, with three equal channels."""
     yield [pp.grayscale(like="opencv")], cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
 
 
@@ -86,7 +86,7 @@ def hues(_: str, image: U8, __: object) -> Iterator[Case]:
 
 
 def blends(_: str, image: U8, __: object) -> Iterator[Case]:
-    """Yield a change of saturation by `addWeighted` with the gray image."""
+    """Yield a change of the saturation: `addWeighted` blends the image with its gray version."""
     gray = cv2.cvtColor(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
     yield [pp.saturation(0.6, like="opencv")], cv2.addWeighted(image, 0.6, gray, 1 - 0.6, 0)
 
@@ -121,7 +121,7 @@ def measure(path: Path) -> None:
 
 
 def cell(one: dict[str, Any]) -> str:
-    """Return the text of one cell: equal, or how many values differ and by how much."""
+    """Return the text of one cell: ``equal``, or the number of values that differ and their maximum difference."""
     if not one["differing"]:
         return "equal"
     levels = "a level" if one["largest"] == 1 else f"up to {one['largest']} levels"
@@ -130,7 +130,7 @@ def cell(one: dict[str, Any]) -> str:
 
 
 def write(paths: Sequence[Path]) -> None:
-    """Write the table into the page."""
+    """Write the table to docs/importing.md."""
     columns = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     lines = ["| | " + " | ".join(each["version"] for each in columns) + " |", "|---" * (len(columns) + 1) + "|"]
     lines += [

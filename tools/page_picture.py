@@ -21,7 +21,7 @@ WARM_UPS = 5
 
 
 def drawn() -> Image.Image:
-    """Return the picture in full colour."""
+    """Return the picture before its colours are reduced."""
     with tempfile.TemporaryDirectory() as folder, Page() as page:
         build(Path(folder, "models"))
         with Server(Path(folder, "models")) as server, Browser(height=800, width=1200) as browser:

@@ -43,7 +43,7 @@ def libraries(folder: Path) -> dict[str, list[str]]:
 
 
 def copyleft(library: str) -> str | None:
-    """Return the licence of a shared library if it is known to be copyleft, or an empty string."""
+    """Return the copyleft licence of a shared library, or an empty string if none is known."""
     return next((licence for names, licence in KNOWN.items() if re.fullmatch(names, library)), None)
 
 

@@ -47,7 +47,7 @@ GROUPS = {
     "Clients": ("accept_base64", "formats", "pixels", "frames", "examples"),
     "Computation": ("threads", "decoder", "outputs", "odd_range", "allow_operators"),
 }
-"""Parameters by subject. The limits are added to them, in the order of the code."""
+"""Parameters by subject. The limits are added in the order in which the code defines them."""
 MEANINGS = {
     "on_error": "Effect of an invalid image. `fail` fails the request that contains it. `zero` returns zeros for the "
     "image, and the output `status` (BYTES [1]) contains the reason.",

@@ -24,7 +24,7 @@ GROWTH = 0.02
 OTHERS_GROWTH = 0.15  # Triton's memory use fluctuates by an eighth, and the classifier's grows in steps
 TRITONS_MIB = 700  # limit after requests of up to 15 MB; glibc with its default settings keeps up to 1,200 MiB
 IDLE_MIB = 8  # maximum growth of an idle model compared with its memory use before the load
-SAMPLES = 12  # three per quarter, so that one of them may be an outlier
+SAMPLES = 12  # three samples per quarter, so that one of the three may be an outlier
 HEALED_S = 15.0  # maximum time to recover after the last of ten random kills
 
 
@@ -35,7 +35,7 @@ def say(line: str) -> None:
 
 
 def main() -> int:
-    """Run all phases, and print the resources that the server uses after each."""
+    """Run all phases, and print the resources that the server uses after each phase."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     defaults = {"warm-up": 3000, "requests": 12_000, "mixed": 2000, "reloads": 15, "kills": 5, "hang-ups": 100}
     for name, default in (defaults | {"random-kills": 60, "drains": 1}).items():

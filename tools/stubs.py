@@ -25,7 +25,7 @@ def of_package() -> str:
 
 
 def write() -> None:
-    """Write both files."""
+    """Write both stub files."""
     (PACKAGE / "pipeline" / "ops" / "__init__.pyi").write_text(of_ops(), encoding="utf-8")
     (PACKAGE / "__init__.pyi").write_text(of_package(), encoding="utf-8")
 

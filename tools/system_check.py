@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 def missing():  # noqa: ANN201  (type hints of generators need imports that old versions lack)
-    """Yield one message for each missing package, with the command that installs it."""
+    """Yield one message for each missing package, with the command that installs this package."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not (3, 10) <= sys.version_info[:2] <= (3, 12):
         yield (

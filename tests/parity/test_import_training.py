@@ -881,7 +881,7 @@ def test_a_random_interpolation_of_timm_gives_its_own_pixels_with_the_same_param
 
 @pytest.mark.parametrize("mode", ["const", "rand", "pixel"])
 def test_timms_erasing_equals_its_original_with_the_same_parameters(mode, monkeypatch):
-    """timm's loop receives pixprep's noise and pixprep's random numbers, in the order in which the loop requests them."""
+    """timm's loop receives pixprep's noise and random numbers, in the order in which the loop requests them."""
     module = pytest.importorskip("timm.data.random_erasing", reason="NO TIMM: its erasing was not compared")
     arguments = {**NOT_RANDOM, "re_prob": 1.0, "re_mode": mode, "re_count": 3}
     encoded = [png(noise(97, 61)), png(scene(41, 130)), png(noise(64, 64))] * 100

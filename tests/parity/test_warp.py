@@ -429,7 +429,7 @@ def test_boxes_and_points_through_a_warp_equal_tv_tensors(op, like):
 
 
 def test_boxes_of_an_expanding_rotation_match_their_pixels():
-    """torchvision shifts boxes by the corner of the rotated image, but shifts pixels by the centre of the whole canvas."""
+    """torchvision shifts boxes by the corner of the rotated image, but pixels by the centre of the whole canvas."""
     farthest = 0
     for index in range(DRAWS):
         angle, (height, width) = -170 + index * 1.13, SIZES[index % 5]

@@ -100,7 +100,7 @@ def _pixels(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _steps(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the rows of all other steps, with one table per set of field names."""
+    """Yield the rows of all other steps in tables. Rows with the same field names share a table."""
     others = [row for row in rows if not row.keys() & {"ended", "outcome", "way"}]
     for step in dict.fromkeys(row["step"] for row in others):
         yield f"## {step[0].upper()}{step[1:]}"
@@ -127,7 +127,7 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 
 def read(folder: Path = RESULTS) -> list[Row]:
-    """Return the rows of all calls. The last row of an interrupted call may be incomplete, and is skipped."""
+    """Return the rows of all calls. If a call was interrupted and its last row is incomplete, this row is skipped."""
     rows = []
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():

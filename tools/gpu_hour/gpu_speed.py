@@ -78,11 +78,11 @@ PACKAGES = (
 )
 LIBRARIES = ("libcuda.so", "libcuda.so.1", "libnvcuvid.so.1", "libpython3.12.so.1.0")
 THRESHOLDS = (1, 250_000, 1_000_000, 4_000_000, 1 << 30)
-"""Minimum numbers of pixels for decoding Huffman codes on the GPU. nvImageCodec's default is a million."""
+"""Numbers of pixels from which nvImageCodec decodes Huffman codes on the GPU. Its default is a million."""
 
 
 Contender = Callable[[list[bytes]], object]
-"""Function that processes a batch and returns when the device has finished."""
+"""Function that processes a batch, and returns when the device has finished the work."""
 
 
 def check(encoded: Sequence[bytes], decoder: str) -> dict[str, float]:
@@ -155,7 +155,8 @@ def speeds(
 ) -> None:
     """Measure each contender's images/s by image size, batch size, decoder and number of threads.
 
-    Only the first number of threads is measured with all batch sizes. The others are measured with one.
+    Only the first number of threads is measured with all batch sizes. The other numbers are measured with one batch
+    size.
     """
     made = {size: photos(size) for size in sizes}
     for size, encoded in made.items():
@@ -226,7 +227,7 @@ def alone(begin: float, batch: int, seconds: float) -> None:
 
 
 def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: str = "1920x1080") -> None:
-    """Measure the milliseconds to start an engine, to run a batch, to trim its memory, and to run the next batch."""
+    """Measure the milliseconds for starting an engine, a batch, trimming the engine's memory, and the next batch."""
     times: dict[str, list[float]] = {}
 
     def timed(name: str, run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -250,7 +251,7 @@ def costs(add: Callable[..., None], *, repeats: int = 5, batch: int = 64, size: 
 def handover(
     add: Callable[..., None], *, shape: Sequence[int] = (256, 3, 224, 224), batches: int = 20, cycles: int = 10_000_000
 ) -> None:
-    """Measure the milliseconds to transfer a batch to the GPU, alone and before a training step of 5 ms.
+    """Measure the milliseconds for transferring a batch to the GPU, alone and before a training step of 5 ms.
 
     The batches are copied first from pageable memory, then from pinned memory in parallel with the steps. Exit if a
     buffer was overwritten before its copy had finished.
@@ -347,7 +348,7 @@ def device_seconds(queue: Callable[[int], None], samples: int) -> tuple[list[flo
 
 
 def decoded(encoded: Sequence[bytes]) -> list[Any]:
-    """Return the decoded pixels on the device, each image in its own memory."""
+    """Decode images, and return their pixels in separate arrays on the device."""
     device = Gpu(0)
     plan = pixprep_full.pipeline("bilinear").plan
     decoder = device.decoder(plan, EngineOptions(damage="strict"))
@@ -361,7 +362,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
 
 
 def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, levels: str) -> dict[str, Any]:
-    """Measure the kernels' time per batch, and the fraction of the bandwidth limit that they reach."""
+    """Measure the time of the kernels per batch, and the fraction of the bandwidth limit that the kernels reach."""
     ops = pixprep_full.pipeline(filter_name, dtype=dtype).ops
     plan = pp.Pipeline([*ops[:-2], *LEVELS[levels], *ops[-2:]]).plan.outputs["tensor"]
     assert isinstance(plan, TensorPlan)
@@ -388,7 +389,7 @@ def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, 
 
 
 def kernels(add: Callable[..., None], *, sizes: Sequence[str], batches: Sequence[int]) -> None:
-    """Measure the kernels' times, and the fraction of the copy bandwidth of the device memory that they reach."""
+    """Measure the times of the kernels, and the fraction of the copy bandwidth that the kernels reach."""
     roof = copy_bandwidth()
     add(copy_bytes_per_s=round(roof))
     for size in sizes:
@@ -409,7 +410,10 @@ def served(
     seconds: float = 2.0,
     images: int = 128,
 ) -> None:
-    """Measure the throughput of several instances of Triton's model ``preprocess``; the client receives the tensors."""
+    """Measure the throughput of several instances of the model ``preprocess`` in Triton.
+
+    The client receives the tensors.
+    """
     loads = importlib.import_module("served")  # needs Triton's client, which only the steps with Triton install
     from pixprep.serving.embedded.server import Server  # noqa: PLC0415
     from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415

@@ -1,4 +1,6 @@
-"""Run one call on the GPU machine: steps with time limits, whose results are written at once.
+"""Run one call on the GPU machine.
+
+A call consists of steps with time limits, and the results of each step are written immediately.
 
     python3 tools/gpu_hour/hour.py first       README.md in this folder lists the calls in their order
 
@@ -28,7 +30,8 @@ PLACE = Path(os.environ.get("PIXPREP_HOUR") or Path(tempfile.gettempdir(), "pixp
 LIMIT_S = 560.0
 """Maximum duration of a call in seconds. The machine kills a call after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")
-"""Groups of wheels for the embedded Triton, with an older NumPy. Only the steps with Triton use them."""
+"""Groups of wheels for the embedded Triton, which include an older NumPy. Only the steps with Triton use these
+wheels."""
 _OWN_PATH = "PIXPREP_HOUR_PATH"
 _PTH = f"import os, sys; sys.path[:0] = [*filter(None, os.environ.get('{_OWN_PATH}', '').split(os.pathsep))]\n"
 """Line for a .pth file in site-packages, which is needed because Triton's Python models ignore PYTHONPATH."""
@@ -36,7 +39,7 @@ SAID = 4000  # number of characters to keep from the end of a step's output
 
 
 class Step(NamedTuple):
-    """Step of a call: its command, its time limit, and whether it uses the wheels in ``SERVED``."""
+    """Step of a call, with its command, its time limit, and whether the command uses the wheels in ``SERVED``."""
 
     seconds: float
     words: Sequence[str]
@@ -124,7 +127,7 @@ def write(out: Path, **row: Any) -> None:
 
 
 def run(group: Sequence[str], steps: Mapping[str, Step], out: Path, *, deadline: float) -> None:
-    """Run the steps of a group until they end or reach their time limits."""
+    """Run the steps of a group in parallel until each step has exited or reached its time limit."""
     started = {}
     for number, name in enumerate(group):
         if monotonic() >= deadline:
@@ -175,7 +178,7 @@ def _is_served(site: str) -> bool:
 
 
 def install() -> None:
-    """Unpack the transferred files: the C kernels, and the wheels once per machine and group."""
+    """Unpack the transferred C kernels and wheels. The wheels of a group are unpacked only once per machine."""
     PLACE.mkdir(parents=True, exist_ok=True)
     for pattern, folder in {
         "kernels/*.so": ROOT / "backend/pixprep/engine/kernels",

@@ -57,7 +57,10 @@ def download(group: str) -> None:
 
 
 def cut(group: str) -> list[Path]:
-    """Return the folders of a group: one, or NAME-1, NAME-2, … with one part of the largest wheel in each."""
+    """Return the folders of a group.
+
+    If a group is too large, its folders are NAME-1, NAME-2, …, each with one part of the largest wheel.
+    """
     folder = TO / group
     for earlier in TO.glob(f"{group}-*"):
         shutil.rmtree(earlier)
@@ -81,7 +84,7 @@ def cut(group: str) -> list[Path]:
 
 
 def photos() -> None:
-    """Copy the real photos from which the photos of the benchmarks are made."""
+    """Copy the real photos from which the photos of the benchmarks are derived."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import workloads  # noqa: PLC0415  (benchmarks/ is no package)
 

@@ -103,9 +103,8 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "random_order": {"ops": [{"op": "solarize", "threshold": 128}, {"op": "contrast", "factor": 3.0}]},
     "resize_to_tiles": {"tile_size": 64, "max_tiles": 6},
 }
-"""Fields of the op in its picture.
-
-A random op that specifies only ``p`` has ``p`` below 1, so that some samples do not change.
+"""Fields with which each op is drawn. If ``p`` is the only field of a random op, it is below 1, so that some samples do
+not change.
 """
 
 
@@ -130,7 +129,7 @@ def drawn_ops() -> list[str]:
 
 
 def pictures() -> Iterator[Picture]:
-    """Run each op on the photo. Random ops run on several samples.
+    """Run each op on the photo. A random op runs once per sample.
 
     Raises:
         SystemExit: The ops in ``FIELDS`` and in ``drawn_ops`` differ.
@@ -151,7 +150,7 @@ def pictures() -> Iterator[Picture]:
 
 
 def samples_of(op: Any, before: npt.NDArray[np.uint8], boxes: Any) -> list[npt.NDArray[np.uint8]]:
-    """Return the results of the first consecutive samples that are not all equal."""
+    """Return the results of the first group of consecutive samples that are not all equal."""
     for start in count():
         after = [pp.apply(op, before, index=start + number, boxes=boxes) for number in range(SAMPLES)]
         if any(not np.array_equal(each, after[0]) for each in after):
