@@ -37,7 +37,7 @@ def is_loopback(address: str) -> bool:
 
 
 def bracketed(host: str) -> str:
-    """Return the host in the notation that ``:PORT`` can follow: an IPv6 address is put in brackets."""
+    """Return the host in a notation that ``:PORT`` can be appended to. IPv6 addresses are put in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -132,7 +132,7 @@ def listeners(port: int) -> set[int]:
 
 
 def unsent(*ports: int) -> int:
-    """Return the number of bytes that connections of these TCP ports have sent but that are not yet acknowledged."""
+    """Return the number of bytes that connections of these TCP ports have sent, and that are not acknowledged yet."""
     return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
 
 

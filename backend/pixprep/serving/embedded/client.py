@@ -20,7 +20,7 @@ from pixprep.serving.embedded.request import ModelInput, sample_jpeg
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Response to one file, or to one file per image input of a model that compares images.
+    """Response for one file, or for several files if a model compares images and therefore has several image inputs.
 
     Attributes:
         path: Path of the file.
@@ -147,7 +147,7 @@ def health(
 
 
 def _sample(frames: int | None) -> bytes:
-    """Return a small clip if ``frames`` is set and PyAV is installed. Return a small JPEG in all other cases."""
+    """Return a small clip if ``frames`` is set and PyAV is installed. In all other cases, return a small JPEG."""
     with suppress(ImportError):
         if frames:
             from pixprep.engine.decoders.clips.decoder import sample_clip  # noqa: PLC0415  (FFmpeg, for clips only)

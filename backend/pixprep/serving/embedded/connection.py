@@ -44,7 +44,7 @@ class Spent:
     executions: int = 0
 
     def since(self, before: Spent) -> Spent:
-        """Return the difference to earlier statistics. The times in the result are averages per request."""
+        """Subtract earlier statistics. The times in the result are averages per request."""
         count = self.count - before.count
         queue_ms, compute_ms = self.queue_ms - before.queue_ms, self.compute_ms - before.compute_ms
         each = max(1, count)
@@ -65,7 +65,7 @@ class RequestError(PixprepError):
 
 
 class Triton:
-    """Connection to one server. It wraps tritonclient and raises pixprep's errors.
+    """Connection to one server through tritonclient. Errors of tritonclient are raised as pixprep's errors.
 
     Args:
         url: HOST:PORT of the server. Default: the URL of the protocol in ``DEFAULT_URLS``.
@@ -193,7 +193,9 @@ class Triton:
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]
 
     def source(self, model: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Find the model that computes an output. For an ensemble, this is the model in one of its steps.
+        """Find the model that computes an output.
+
+        If the model is an ensemble, the output is computed by the model of one of its steps.
 
         Returns:
             The configuration of that model, and the entry of the output in this configuration.

@@ -73,7 +73,7 @@ class Control:
         return dict(json.loads(text)) if status == 200 else {}
 
     def model_input(self, model: str) -> ModelInput | None:
-        """Return the image input of a model. None: the model does not have one, or Triton does not respond."""
+        """Return the image input of a model, or None if the model does not have one or Triton does not respond."""
         config = self.config(model)
         return model_input(config) if config else None
 

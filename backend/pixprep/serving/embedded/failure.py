@@ -31,7 +31,10 @@ def ended(code: int) -> str:
 
 
 def died(how: str) -> str:
-    """Describe the death of a model's process during the load. ``how`` is the result of ``ended``, or empty."""
+    """Describe how a model's process died while the model was loaded.
+
+    ``how`` is the result of ``ended``, or an empty string.
+    """
     return f"its Python process {how} during the load" if how else DIED
 
 
@@ -68,7 +71,10 @@ def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[s
 
 
 def last_words(log: str) -> list[str]:
-    """Return the last lines in a log that Triton itself did not write, which often contain the reason for a crash."""
+    """Return the last lines of a log that were not written by Triton itself.
+
+    They often contain the reason for a crash.
+    """
     lines = [line for line in log.splitlines() if not _TRITONS.match(line)]
     return [f"last in the log: {line[:_MAX_CHARS]}" for line in lines[-_LAST_LINES:]]
 

@@ -335,7 +335,7 @@ def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float)
 
 
 def reason_in(printed: str) -> str:
-    r"""Return the error in perf_analyzer's output: the error of the first failed request, or else the last line.
+    r"""Return the error of the first failed request in perf_analyzer's output, or the last line if no request failed.
 
     >>> reason_in("Failed to maintain requested inference load.\nThread [0] had error: no such model")
     'no such model'

@@ -30,7 +30,14 @@ from pixprep.serving.embedded.stubs import stat
 from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, max_files
 
 CALM_S = 10.0  # the count of consecutive failures is reset if a process ran for at least this number of seconds
-OF_MODEL = (0.0, 1.0, 2.0, 2.0, 2.0, 5.0)  # waits of a model: `serve` never gives up, as the other models still work
+OF_MODEL = (
+    0.0,
+    1.0,
+    2.0,
+    2.0,
+    2.0,
+    5.0,
+)  # waits of a model: `serve` never gives up, because other models still work
 OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # waits of Triton: `serve` gives up after ten consecutive failures
 _logger = logging.getLogger(__name__)
 
@@ -60,7 +67,7 @@ class Processes:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._triton: subprocess.Popen[bytes] | None = None
-        self._starter = ThreadPoolExecutor(1, "pixprep-starter")  # its thread lives as long as this object
+        self._starter = ThreadPoolExecutor(1, "pixprep-starter")  # its thread exists as long as this object
         self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
         self._guard = self._start_guard()
 
@@ -71,7 +78,7 @@ class Processes:
         return self._triton.pid
 
     def poll(self, *, within_s: float = 0.0) -> int | None:
-        """Return Triton's exit code. None: Triton does not exit within this time, or was never started."""
+        """Return Triton's exit code, or None if Triton does not exit within this time or was never started."""
         with suppress(subprocess.TimeoutExpired):
             return None if self._triton is None else self._triton.wait(within_s)
         return None

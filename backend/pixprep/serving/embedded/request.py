@@ -92,7 +92,7 @@ class NumberInput:
 
     @property
     def example(self) -> list[Any]:
-        """Row for trial requests: the example in the model's configuration, a typical row of this shape, or zeros."""
+        """Row for trial requests: the example from the model's configuration, a typical row of this shape, or zeros."""
         usual = (kind.row for kind in KINDS.values() if (kind.dtype, kind.shape) == (DTYPES[self.datatype], self.shape))
         row = self.row or next(usual, ()) or [self.datatype != "BOOL" and 0] * self.count
         return np.reshape(row, self.shape).tolist()  # type: ignore[no-any-return]
@@ -136,7 +136,7 @@ class ModelInput:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the model returns one tensor per row of its numeric inputs, such as one per box."""
+        """Whether the model returns one tensor per row of its numeric inputs, for example one tensor per box."""
         return self.max_batch_size == 0 and not self.is_packed
 
     def rows(self, values: Mapping[str, Any]) -> dict[str, Array]:

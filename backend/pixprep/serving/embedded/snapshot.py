@@ -20,7 +20,8 @@ from pixprep.errors import SetupError
 from pixprep.serving.repository.repository import models_in
 
 Signature = tuple[tuple[str, int, int, int], ...]
-"""Relative path, inode, size and modification time (ns) of each file, which are a cheap way to detect changes."""
+"""Relative path, inode, size and modification time (in ns) of each file. Comparing them is a cheap way to detect
+changes."""
 
 _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
@@ -167,7 +168,7 @@ class Snapshot:
 
 
 def _next_data(file: int, at: int) -> int:
-    """Return the offset of the next data in an open file at or after ``at``, rounded down to a block; -1 at the end."""
+    """Return the offset of the next data in an open file, rounded down to a block, or -1 if no data follow ``at``."""
     try:
         return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
     except OSError as error:

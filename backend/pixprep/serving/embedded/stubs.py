@@ -41,7 +41,7 @@ class Stub:
 
     @property
     def cpu_s(self) -> float:
-        """CPU time in seconds that the process has used so far; 0 if it has exited."""
+        """CPU time in seconds that the process has used so far, or 0 if the process has exited."""
         fields = stat(self.pid)
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")  # utime, stime
 
@@ -111,7 +111,10 @@ class Launches:
         return {self._models.get(region, "") for region, at in self._orphaned_at.items() if now - at >= STUCK_S}
 
     def _note_deaths(self) -> None:
-        """Record the exit codes of dead stubs, which are available until Triton, as their parent, reaps the stubs."""
+        """Record the exit codes of dead stubs.
+
+        The codes are available until Triton, the parent process, reaps the stubs.
+        """
         for pid, model in self._seen.items():
             fields = stat(pid)
             state, parent, status = fields[0], int(fields[1]), int(fields[49])  # of proc(5)

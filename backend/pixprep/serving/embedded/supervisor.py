@@ -126,7 +126,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
 
 
 class Hearing:
-    """Determines from health probes whether Triton hangs, or is only slow because the machine is busy.
+    """Determines from health probes whether Triton hangs, or whether it is only slow because the machine is busy.
 
     Args:
         pid: Process ID of a Triton that has just responded.

@@ -154,7 +154,7 @@ def check_numpy(numpy: str) -> None:
 
 
 def check_python(executable: Path) -> None:
-    """Raise SetupError if ``python3`` in the folder of this Python is missing, or is a different Python.
+    """Raise SetupError if ``python3`` is missing in the folder of this Python, or is a different Python.
 
     In this case, stubs would use the packages of a different Python, which they find on PATH.
     """
@@ -210,7 +210,7 @@ def temporary_folder() -> Path:
 
 
 def check_stub_folder(folder: Path, what: str, setting: str) -> None:
-    """Check that Triton can start its Python stub from a folder, because Triton would exit or wait forever if not.
+    """Check that Triton can start its Python stub from a folder. Otherwise, Triton would exit or wait forever.
 
     Args:
         folder: Backend directory, or a folder that will contain it.

@@ -124,7 +124,7 @@ def inflated(body: bytes, encoding: str, limit_bytes: int) -> bytes:
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """Convert the pairs of a JSON object to a dict.
 
-    Duplicate names are rejected, because Triton could use a different one of their values.
+    Duplicate names are rejected, because Triton could use a different one of the duplicate values than the front.
     """
     found = dict(pairs)
     if len(found) < len(pairs):

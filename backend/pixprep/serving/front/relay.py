@@ -142,7 +142,7 @@ class Request:
         return False, int((lengths or ["0"])[0])
 
     def _json_length(self) -> int | None:
-        """Return the size of the JSON part before the binary tensors in bytes. None: the whole body is JSON."""
+        """Return the size in bytes of the JSON part before the binary tensors, or None if the whole body is JSON."""
         if _JSON_LENGTH not in self.headers or not _INFER.fullmatch(self.path):
             return None
         text = self._one(_JSON_LENGTH, "")
@@ -166,7 +166,10 @@ class Request:
 
     @property
     def ends_with_connection(self) -> bool:
-        """Whether the response may be chunked. Triton must then close the connection at the end of the response."""
+        """Whether the response may be chunked.
+
+        If it is, Triton must close the connection at the end of the response.
+        """
         return self.path.endswith(("/generate", "/generate_stream"))
 
     def _passed(self) -> list[tuple[str, list[str]]]:
@@ -202,7 +205,7 @@ class Connection:
         self._gone = select.poll()
         self._gone.register(client.fileno(), select.POLLRDHUP)
         self._stale = select.poll()
-        self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # 1: readable
+        self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # the event 1 means that the socket is readable
 
     def serve(self) -> None:
         """Handle requests until the client closes the connection or the front rejects a request."""
@@ -398,7 +401,10 @@ class Connection:
             self._triton = None
 
     def _pass_body(self, head: bytes, first: bytes, left: int) -> bool:
-        """Forward a request, and return whether Triton has read all of it. Triton may respond and close early."""
+        """Forward a request, and return whether Triton has read the whole request.
+
+        Triton may respond and close the connection early.
+        """
         data, left = b"".join((head, first, rest := self._take(left))), left - len(rest)
         while True:
             try:
@@ -473,7 +479,7 @@ def _too_large(length: int, limit_bytes: int) -> str:
 
 
 def main(sockets: str, settings: str) -> None:
-    """Serve the inherited sockets from the time when they listen until stdin is closed.
+    """Serve the inherited sockets as soon as they listen, until stdin is closed.
 
     Args:
         sockets: JSON list of pairs: the file descriptor of a socket, and the name of the Unix socket on which Triton

@@ -1,4 +1,4 @@
-"""The web page of `pixprep serve --page`, which shows the outputs of the served models for a photo, and its stages.
+"""The web page of `pixprep serve --page`, which shows a photo at each stage of a pipeline, and the models' outputs.
 
 process     binds the port, starts the page's process, and restarts this process when it exits; used by the supervisor
 handler     the page's process: an HTTP server with access checks, size limits and time limits

@@ -1,4 +1,4 @@
-"""Builds the content of the page for one photo: the model's outputs, the time of each step, and the stages."""
+"""Builds the content of the page for one photo: the model's outputs, the duration of each step, and the stages."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ class Photos:
     def _export(self, triton: Triton, model: str, outputs: Sequence[str]) -> Export:
         """Read the metadata of the ONNX file that computes the outputs.
 
-        The metadata is empty if no ONNX file, or more than one, computes them.
+        The metadata is empty if the outputs are not computed by exactly one ONNX file.
         """
         repository = Repository(self._folder)
         producers = {triton.source(model, output)[0]["name"] for output in outputs}
@@ -307,7 +307,7 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
 
 
 def _source(version: Version) -> list[str]:
-    """Return a note about the comparison of a pipeline with the source file from which it was imported.
+    """Return a list with a note about the comparison of a pipeline with the source file from which it was imported.
 
     The list is empty if the folder of the version does not contain a source file.
     """

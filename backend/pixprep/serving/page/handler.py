@@ -192,7 +192,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class _Until(io.RawIOBase):
-    """Stream that reads from a connection and raises TimeoutError at a deadline, even if bytes are still arriving."""
+    """Stream that reads from a connection. It raises TimeoutError at a deadline, even if bytes are still arriving."""
 
     def __init__(self, server: PageServer, connection: socket.socket, within_s: float) -> None:
         self._server = server

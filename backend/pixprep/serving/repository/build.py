@@ -359,7 +359,10 @@ def _demo_classifier(folder: Path, *, force: bool) -> tuple[Classifier, Any, dic
 
 
 def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str]) -> list[str]:
-    """Return the labels of the last build if its classifier was the same, or else an empty list. Extend ``notes``."""
+    """Return the labels of the last build if it had the same classifier. If not, return an empty list.
+
+    A note about the labels is added to ``notes``.
+    """
     kept = folder / LABELS_FILE
     if not kept.is_file():
         return []
@@ -373,7 +376,7 @@ def _kept_labels(folder: Path, weights: Mapping[str, Content], notes: list[str])
 
 
 def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list[str], model_config.Config]:
-    """Check a pipeline. Return notes about the pipeline, and the configuration of its model.
+    """Check a pipeline. Return notes about the pipeline, and the configuration of the model that serves it.
 
     Raises:
         PipelineError: The value range is unusual, or an option is invalid.

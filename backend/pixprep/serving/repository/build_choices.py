@@ -1,4 +1,4 @@
-"""Converts the options of a build to the configuration of the preprocess model, and recovers options from it."""
+"""Converts the options of a build to the configuration of the preprocess model, and recovers them from it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Chain:
     rows: tuple[Config, ...]
 
     def ends(self, inputs: Sequence[Config], outputs: Sequence[Config]) -> tuple[list[Config], list[Config]]:
-        """Return the inputs and outputs of the ensemble with this chain, given its inputs and outputs without it."""
+        """Return the inputs and outputs of an ensemble with this chain, given those of the ensemble without it."""
         names = [entry["name"] for entry in self.rows]
         return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 

@@ -33,7 +33,7 @@ _OTHERS = {
     "__MACOSX": "a folder of an archive made by macOS",
     "__pycache__": "a folder of Python",
 }
-"""Names of folders that other programs create in a model repository, and descriptions of these folders."""
+"""Descriptions of folders that other programs create in a model repository, by the name of the folder."""
 # file that each backend loads from a version directory, and how to create it
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline to this file"),
