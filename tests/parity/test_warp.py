@@ -70,7 +70,7 @@ def twin_of(ops, image, words):
     A random op is replaced by the fixed ops that match its parameters.
     """
     for op in ops:
-        for each in op.fixed(words[f"{op_name(op)}#0"]) if op.home else [op]:
+        for each in op.fixed_ops(words[f"{op_name(op)}#0"]) if op.home else [op]:
             is_cut = isinstance(each, pp.center_crop)
             image = F.center_crop(image, [each.height, each.width]) if is_cut else by_torchvision(each, image)
     return image
@@ -132,7 +132,7 @@ def test_the_values_of_a_random_affine_map_like_opencv_equal_opencv(how, mode):
     op = pp.random_affine(90, (0.2, 0.3), (0.4, 2.5), (-20, 20, -10, 30), **ends)
     others = same = of = 0
     for photo, words, ours in warped_samples([op], 60):
-        (fixed,) = op.fixed(words["random_affine#0"])
+        (fixed,) = op.fixed_ops(words["random_affine#0"])
         assert np.array_equal(ours, recoloured(fixed, photo))
         another = changed(fixed, padding_mode="edge" if mode == "reflect" else "reflect", fill=0)
         others += not np.array_equal(ours, recoloured(another, photo))

@@ -270,4 +270,4 @@ def test_gray_and_bgr_images_have_the_fill_of_their_channels():
 @pytest.mark.parametrize(("threshold", "count"), [(255, 1), (256, 0)])
 def test_an_unreachable_threshold_of_timm_has_no_fixed_op(threshold, count):
     words = {"ops": [{"op": "Solarize", "magnitude": threshold}]}
-    assert len(pp.timm_rand_augment().fixed(words)) == count
+    assert len(pp.timm_rand_augment().fixed_ops(words)) == count

@@ -23,7 +23,7 @@ import pytest
 import pixprep as pp
 from pixprep.serving.embedded.server import Server
 from pixprep.serving.embedded.stubs import stubs
-from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY
+from pixprep.serving.embedded.wheel import ENVIRONMENT_PREFIX, SHARED_MEMORY
 from support.serving import wait_until, write_model, write_pipeline
 
 pytestmark = pytest.mark.server
@@ -118,7 +118,7 @@ def prefix_of(pid):
 
 
 def folders_of(server):
-    return set(server._processes.folder.glob(f"cwd/{ENVIRONMENTS}*")) if server._processes else set()
+    return set(server._processes.folder.glob(f"cwd/{ENVIRONMENT_PREFIX}*")) if server._processes else set()
 
 
 def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):

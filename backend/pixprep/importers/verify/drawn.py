@@ -21,7 +21,7 @@ from pixprep.importers.verify.originals import Originals
 from pixprep.importers.verify.report import Certificate, Omission, Row, StageName
 from pixprep.importers.verify.stages import Resizing, resizing
 from pixprep.pipeline import ops
-from pixprep.pipeline.ops.choices import fixed
+from pixprep.pipeline.ops.choices import fixed_ops
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.draws.philox import Words
 from pixprep.spec import Color
@@ -107,7 +107,7 @@ def settled(training: Pipeline, draws: Mapping[str, Words]) -> tuple[Pipeline, .
     Raises:
         PipelineError: A random op cannot be replaced, or a tensor precedes a second resize.
     """
-    chain = [op for node in training.nodes for op in fixed(node.op, node.key, draws)]
+    chain = [op for node in training.nodes for op in fixed_ops(node.op, node.key, draws)]
     parts: list[list[ops.Op]] = [[]]
     for op in chain:
         if isinstance(op, Resizing) and resizing(parts[-1]):

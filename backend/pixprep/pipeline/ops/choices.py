@@ -265,8 +265,8 @@ def described(op: Op, image: ImageSpec, before: Lowered) -> str:
     return as_choice(op, "")[0].described(image, before)
 
 
-def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
-    """Return ops that apply to every image what an op applied to one image; see ``Op.fixed``.
+def fixed_ops(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
+    """Return ops that apply to every image what an op applied to one image; see ``Op.fixed_ops``.
 
     Args:
         op: Op, which may choose between other ops.
@@ -279,9 +279,9 @@ def fixed(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
         return [
             fixed_op
             for part_op, part_key in choice.keyed(choice_key, chosen)
-            for fixed_op in fixed(part_op, part_key, draws)
+            for fixed_op in fixed_ops(part_op, part_key, draws)
         ]
-    return op.fixed(draws.get(key, {}))
+    return op.fixed_ops(draws.get(key, {}))
 
 
 def _changes_only_values(op: Op) -> bool:

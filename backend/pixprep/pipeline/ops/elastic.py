@@ -109,7 +109,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         fill = colour(self.fill, color)
         return (Warp(identity, size, 0, 0, *size, fill, self.filter, "torchvision", displacement),)
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         if words["seed"] is None:
             return []
         raise PipelineError("elastic: no op with fixed parameters is equivalent: verify the pipeline without it")

@@ -126,7 +126,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
         size = f"{span_words(self.hole_height)} x {span_words(self.hole_width)} {unit}"
         return f"fill {self.count[0]} to {self.count[1]} holes of {size} in {self.p:g} of the images"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [
             Erase(top, left, rows, columns, self.fill)
             for top, left, rows, columns in words["holes"]
@@ -287,5 +287,5 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
             for index, (top, left, rows, columns) in enumerate(rectangles)
         )
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return []  # verify omits this op, both in pixprep and in the reference

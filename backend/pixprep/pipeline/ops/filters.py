@@ -211,5 +211,5 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         some = "" if self.p == 1 else f" {self.p:g} of the images"
         return f"blur{some} with {self._kernel}sigma {span_words(self.span)}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [as_kind(GaussianBlur, self, sigma=words["sigma"][0])] if words["sigma"] else []

@@ -84,7 +84,7 @@ class Op(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="op"
         """
         return self.description.format(self)
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         """Return deterministic ops that repeat what this op did to one image, for ``pixprep verify``.
 
         Args:
@@ -195,7 +195,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
 
     def steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
         """Return the steps for an image of this size. For a random op, they depend on the random parameters."""
-        ops = cast("list[LevelsOp]", self.fixed(words))
+        ops = cast("list[LevelsOp]", self.fixed_ops(words))
         return tuple([step for op in ops for step in op.steps({}, height, width, color)])
 
 
@@ -236,7 +236,7 @@ class RandomlyApplied(Drawn):
 
     __slots__ = ()
 
-    blocks: ClassVar[int] = 1  # whether the op is applied
+    blocks: ClassVar[int] = 1  # a random number for p
 
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.do(Chosen(RandomStep(key, bare(self)), ((self.step(),),)))
@@ -247,7 +247,7 @@ class RandomlyApplied(Drawn):
     def in_words(self: Any) -> str:
         return f"for {self.p:g} of the images"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         (kind,) = (base for base in type(self).__bases__ if issubclass(base, Op))
         return [as_kind(kind, self)] if words["apply"] else []
 
@@ -283,7 +283,7 @@ class AnnotationOp(Op, frozen=True):
         """Return the plan of the output, in the coordinates of the image that this op receives."""
         raise NotImplementedError
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         """Return an empty list, because ``pixprep verify`` does not compare annotations."""
         return []
 

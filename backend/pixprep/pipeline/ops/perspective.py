@@ -98,7 +98,7 @@ class RandomPerspective(Drawn, _PerspectiveBase, frozen=True, tag="random_perspe
         reach = f"up to {self.distortion_scale:g} of half a side"
         return f"move the corners of {self.p:g} of the images at random, by {reach}{self.look()}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         if words["corners"] is None:
             return []
         base = as_kind(Perspective, self, corners=((0, 0),) * 4)

@@ -129,7 +129,7 @@ class _Policy(Drawn, LevelsOp, frozen=True, kw_only=True):
     def _look(self, color: Color, step: Words) -> Look:
         return look(self._filter(step), self.fill, self.like, color)
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         moves = any(each["op"] in MOVING for each in words["ops"])
         if moves and self.fill is None and self.filter in WARPS[self.like].mixes_fill:
             raise PipelineError(
@@ -390,7 +390,7 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
         )
         return f"mix the image and {self.mixture_width} chains of {steps} of {kinds}{self._look('rgb', {})}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         raise PipelineError("aug_mix: no op with fixed parameters mixes images: verify the pipeline without it")
 
 

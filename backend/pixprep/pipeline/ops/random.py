@@ -57,7 +57,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
         {"op": "random_resized_crop", "height": 224, "scale": [0.2, 1.0]}
     """
 
-    blocks: ClassVar[int] = 10  # one per attempt, for the area, the ratio, top and left
+    blocks: ClassVar[int] = 10  # one block per attempt, with random numbers for the area, the ratio, top and left
 
     height: Length
     width: Length | None = None
@@ -103,7 +103,7 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
         area, ratio = span_words(self.scale), span_words(self.ratio)
         return f"crop a random window with {area} of the area and an aspect ratio of {ratio}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [Crop(**words), as_kind(Resize, self)]
 
 
@@ -224,8 +224,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         padding = f", after padding by {', '.join(map(str, self.margins))} pixels" if any(self.margins) else ""
         return f"crop a random window of {self.height} x {self.width}{padding}"
 
-    def fixed(self, words: Words) -> list[Op]:
-        return super().fixed(words) if self.may_pad else [Crop(**words)]
+    def fixed_ops(self, words: Words) -> list[Op]:
+        return super().fixed_ops(words) if self.may_pad else [Crop(**words)]
 
 
 class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
@@ -282,7 +282,7 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
     def in_words(self) -> str:
         return f"crop a random window with sides of {self.min_size} to {self.max_size} pixels"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [Crop(**words)]
 
 
@@ -314,7 +314,7 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
     def in_words(self) -> str:
         return f"flip {self.p:g} of the images {self.axis}ly"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [as_kind(Flip, self)] if words["flip"] else []
 
 

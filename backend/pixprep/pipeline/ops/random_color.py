@@ -217,7 +217,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
     def _span_words(self) -> list[str]:
         return [f"{kind} {span_words(span)}" for kind, span in self.spans.items() if span is not None]
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         kinds = _kinds(self.like)
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
@@ -247,7 +247,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
 
     requires_rgb: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = False
-    blocks: ClassVar[int] = 4  # for p of each change; the factors; the position of the contrast; the channel order
+    blocks: ClassVar[int] = 4  # random numbers for p of each change; factors; position of the contrast; channel order
 
     brightness: Strength = (0.875, 1.125)
     contrast: Strength = (0.5, 1.5)
@@ -317,7 +317,7 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
         shifts = ", ".join(f"{name} {span_words(span)}" for name, span in self._spans.items())
         return f"in {self.p:g} of the images, add random numbers: {shifts}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [HueSaturationValue(**words)] if words else []
 
 
@@ -358,7 +358,7 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
             f"in {self.p:g} of the images, multiply pixel values by 1 + ({contrast}), and add 255 times ({brightness})"
         )
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [BrightnessContrast(**words)] if words else []
 
 

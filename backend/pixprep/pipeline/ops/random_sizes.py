@@ -92,7 +92,7 @@ class RandomShortestSize(_RandomSize, frozen=True, tag="random_shortest_size"):
         shown = sizes if len(sizes) <= _NUM_SHOWN + 1 else [*sizes[:_NUM_SHOWN], "...", sizes[-1]]
         return f"one of {', '.join(shown)}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, size=words["size"], mode="scale", rounding="down")]
 
     @property
@@ -141,7 +141,7 @@ class RandomResize(_RandomSize, frozen=True, tag="random_resize"):
     def in_words(self) -> str:
         return f"{self.min_size} to {self.max_size - 1}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, size=words["size"], max_size=None)]
 
     def _step(self, random_step: RandomStep) -> geometry_steps.Resize:
@@ -198,7 +198,7 @@ class ScaleJitter(_RandomSize, frozen=True, tag="scale_jitter"):
         size = "its own size" if self.height is None else f"the largest size inside {self.height} x {self.width}"
         return f"{span_words(self.scale_range)} times {size}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [as_kind(Resize, self, height=words["height"], width=words["width"])]
 
     @property

@@ -40,7 +40,7 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
     def check(self) -> None:
         check_padding(self.padding_mode, self.fill)
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         """Return a ``warp``, or no op if Albumentations skips the matrix because it is close to the identity."""
         numbers = words["matrix"]
         rows = tuple(tuple(numbers[start : start + 3]) for start in range(0, len(numbers), 3))

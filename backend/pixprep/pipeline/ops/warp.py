@@ -167,7 +167,7 @@ class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
         {"op": "random_rotate", "degrees": 15}
     """
 
-    blocks: ClassVar[int] = 1  # the angle
+    blocks: ClassVar[int] = 1  # a random number for the angle
 
     degrees: Annotated[Angles, DEGREES]
     expand: bool = False
@@ -190,7 +190,7 @@ class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
     def in_words(self) -> str:
         return f"rotate by {span_words(self.span, ' degrees')}{', expanding' if self.expand else ''}{self.look()}"
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         return [as_kind(Rotate, self, angle=words["angle"])]
 
 
@@ -257,7 +257,7 @@ class RandomAffine(Whether, _PaddedWarp, frozen=True, tag="random_affine"):
         {"op": "random_affine", "degrees": 10, "translate": [0.1, 0.1]}
     """
 
-    blocks: ClassVar[int] = 2  # angle, translation (x, y) and scale; shear (x, y)
+    blocks: ClassVar[int] = 2  # random numbers for angle, translation (x, y) and scale; shear (x, y)
 
     degrees: Annotated[Angles, DEGREES]
     translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
@@ -288,7 +288,7 @@ class RandomAffine(Whether, _PaddedWarp, frozen=True, tag="random_affine"):
             f"{self.look()}"
         )
 
-    def fixed(self, words: Words) -> list[Op]:
+    def fixed_ops(self, words: Words) -> list[Op]:
         identity = as_kind(Affine, self, translate=(0.0, 0.0), scale=1.0, shear=0.0)
         translate, shear = tuple(words["translate"]), tuple(words["shear"])
         return [drawn(identity, angle=words["angle"], translate=translate, scale=words["scale"], shear=shear)]

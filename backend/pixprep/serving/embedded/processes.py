@@ -27,7 +27,7 @@ from typing import IO
 
 from pixprep.serving.embedded.failure import ended
 from pixprep.serving.embedded.stubs import stat
-from pixprep.serving.embedded.wheel import ENVIRONMENTS, SHARED_MEMORY, max_files
+from pixprep.serving.embedded.wheel import ENVIRONMENT_PREFIX, SHARED_MEMORY, max_files
 
 CALM_S = 10.0  # the count of consecutive failures is reset if a process ran for at least this number of seconds
 OF_MODEL = (
@@ -124,7 +124,7 @@ class Processes:
             self._tell_guard("")
         for region in SHARED_MEMORY.glob(f"{self._prefix}*"):
             region.unlink(missing_ok=True)
-        for folder in self.folder.glob(f"*/{ENVIRONMENTS}*"):
+        for folder in self.folder.glob(f"*/{ENVIRONMENT_PREFIX}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ STUB = "triton_python_backend_stub"
 # The shared memory region of a stub has 1 MiB at first, and grows with the stub's batches. Docker's default of 64 MiB
 # for all shared memory is enough for small batches.
 MIN_SHARED_MEMORY = 32 << 20
-_ENVIRONMENTS, ENVIRONMENTS = b"/tmp/python_env_", "./px_python_env_"
+_OLD_ENVIRONMENT_PREFIX, ENVIRONMENT_PREFIX = b"/tmp/python_env_", "./px_python_env_"
 """Path prefix of the folders in which Triton's Python backend unpacks environments, and the prefix of equal length that
 replaces it in the copied backend. The new prefix is relative to Triton's working directory."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
@@ -96,7 +96,7 @@ def assemble_backends(target: Path) -> None:
     shutil.copytree(wheel.python_backend, target / "python", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy2(wheel.stub, target / "python" / STUB)
     library = target / "python" / _LIBRARY
-    library.write_bytes(library.read_bytes().replace(_ENVIRONMENTS, ENVIRONMENTS.encode()))
+    library.write_bytes(library.read_bytes().replace(_OLD_ENVIRONMENT_PREFIX, ENVIRONMENT_PREFIX.encode()))
     (target / "pixprep").mkdir()
     shutil.copyfile(entry_point(), target / "pixprep" / "model.py")
 

@@ -24,7 +24,7 @@ from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
 from pixprep.serving.page.outputs import Array, Export, Said, found_said, output_said, read_export
 from pixprep.serving.page.program import python_program
-from pixprep.serving.repository.door import bare_levels, door_notes, entries_in
+from pixprep.serving.repository.door import bare_levels, door_notes, onnx_inputs_in
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.repository import ONNX_FILE, Repository, Version
@@ -231,7 +231,7 @@ class Photos:
         pipeline = version.pipeline.for_serving()
         if settings.engine.odd_range or not bare_levels(pipeline):
             return []
-        takers = entries_in(Repository(self._folder)).get(version.model.name, ())
+        takers = onnx_inputs_in(Repository(self._folder)).get(version.model.name, ())
         found = door_notes(pipeline, takers, own=f"{version.folder / PIPELINE_FILE}: ")
         return [note.removeprefix(f"{self._folder}/") for note in found]
 

@@ -22,19 +22,19 @@ _INPUTS: dict[str, list[model_config.Config]] = {
 }
 
 
-def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
+def configuration(pipeline: Pipeline, choices: Choices) -> model_config.Config:
     """Return the configuration of the preprocess model.
 
     Raises:
         PipelineError: An option is invalid.
     """
-    max_batch_size = chosen.get("max_batch_size")
+    max_batch_size = choices.get("max_batch_size")
     if max_batch_size is not None and max_batch_size < 1:
         raise PipelineError(f"max_batch_size must be at least 1, not {max_batch_size}")
-    parameters = {**chosen.get("parameters", {})}
-    if chosen.get("on_error", "fail") != "fail":
-        parameters["on_error"] = chosen["on_error"]
-    if chosen.get("odd_range"):
+    parameters = {**choices.get("parameters", {})}
+    if choices.get("on_error", "fail") != "fail":
+        parameters["on_error"] = choices["on_error"]
+    if choices.get("odd_range"):
         parameters["odd_range"] = "meant"
     if pipeline.plan.takes_boxes:  # a batch of the classifier consists of the boxes of one photo
         if max_batch_size:
@@ -48,7 +48,7 @@ def configuration(pipeline: Pipeline, chosen: Choices) -> model_config.Config:
     config = {
         "max_batch_size": max_batch_size or 0,
         "parameters": model_config.parameters(parameters),
-        "input": _INPUTS[chosen.get("input", "bytes")],
+        "input": _INPUTS[choices.get("input", "bytes")],
     }
     return model_config.complete(config, pipeline)
 
@@ -89,10 +89,10 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
     return found
 
 
-def as_options(chosen: Choices) -> str:
+def as_options(choices: Choices) -> str:
     """Format options as command-line options."""
     words = []
-    for key, value in chosen.items():
+    for key, value in choices.items():
         option = f"--{key.replace('_', '-')}"
         if key == "parameters":
             words += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]

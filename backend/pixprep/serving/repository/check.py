@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError, PixprepError, SetupError, needed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges, unlike_sides
 from pixprep.serving.repository.backend import onnx_classifier
-from pixprep.serving.repository.door import Door, door_notes, entries_in
+from pixprep.serving.repository.door import Door, door_notes, onnx_inputs_in
 from pixprep.serving.repository.models import Problem, Tensor, suggest
 from pixprep.serving.repository.ports import check_data_files
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
@@ -167,7 +167,7 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
             notes += _pipeline_notes(path, Pipeline.load(path), odd_range=odd_range)
         return notes
     repository = Repository.at(path)
-    takers = entries_in(repository)
+    takers = onnx_inputs_in(repository)
     for model, version in repository.pipelines.items():
         with suppress(PipelineError, SetupError):
             notes += [f"{version.model.folder}: {each}" for each in lacking(version.model.config)]

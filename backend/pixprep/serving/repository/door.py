@@ -142,7 +142,7 @@ def bare_levels(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def entries_in(repository: Repository) -> dict[str, list[Door]]:
+def onnx_inputs_in(repository: Repository) -> dict[str, list[Door]]:
     """Return the ONNX inputs in a repository's ensembles, by the preprocess model whose tensors they receive."""
     found: dict[str, list[Door]] = {}
     for steps in repository.ensembles.values():
