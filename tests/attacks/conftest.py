@@ -34,8 +34,8 @@ class Cost:
 
     @property
     def reason(self):
-        """Return the reason of an ImageError (``TRUNCATED`` for ``[TRUNCATED] …``), or the whole text if it has no
-        reason.
+        """Return the reason of an ImageError, such as ``TRUNCATED`` for ``[TRUNCATED] …``. If the text has no reason,
+        return the whole text.
         """
         return self.text[1 : self.text.index("]")] if self.text.startswith("[") else self.text
 

@@ -99,7 +99,9 @@ def test_a_lying_tar_breaks_only_the_affected_samples(tmp_path, name):
 @pytest.mark.parametrize("is_pax", [False, True])
 @pytest.mark.parametrize("kind", [b"1", b"2", b"3", b"4", b"5", b"6"])
 def test_links_devices_and_folders_have_no_data_whatever_they_declare(tmp_path, kind, is_pax):
-    """If their declared data were skipped, so would the member that is hidden in it. tarfile finds this member."""
+    """If the declared data were skipped, the member that is hidden in the data would also be skipped. tarfile finds
+    this member.
+    """
     hidden = header("c.jpg") + padded(b"hello") + header("c.cls", b"00000000001\0") + padded(b"7")
     size = len(hidden)
     link = pax(size=str(size)) + header(kind=kind) if is_pax else header(size=b"%011o\0" % size, kind=kind)
@@ -113,7 +115,9 @@ def test_links_devices_and_folders_have_no_data_whatever_they_declare(tmp_path, 
 
 
 def test_members_after_a_sparse_file_with_several_maps_equal_tarfiles(tmp_path):
-    """In GNU's old format, the header announces that further maps follow, and each map except the last also does."""
+    """In GNU's old format, a flag announces that a further map follows. The header and every map except the last one
+    contain this flag.
+    """
     maps = bytes(504) + b"\1" + bytes(7) + bytes(512)
     sparse = header("s.bin", kind=b"S", _482=b"\1") + maps + padded(b"12345")
     (tmp_path / "t.tar").write_bytes(GOOD + sparse + header("c.jpg") + padded(b"hello") + END)

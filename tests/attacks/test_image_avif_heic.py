@@ -28,7 +28,7 @@ def item(height, width, data=SMALL, **options):
 
 
 def tiles(rows, columns, *, side=64, data=SMALL):
-    """Return a grid whose tiles are all the same picture."""
+    """Return a grid in which all tiles are the same picture."""
     count, height, width = rows * columns, rows * side, columns * side
     items = [(b"grid", grid(rows, columns, height, width), [ispe(height, width)])]
     items += [(b"av01", data if index == 0 else 2, [AV1C, ispe(side, side)]) for index in range(count)]

@@ -32,7 +32,7 @@ def folder(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_samples():
-    """Use samples of a hundredth of a megapixel, because each engine decodes eight samples.
+    """Use samples of 0.01 megapixels, because each engine decodes eight samples when it is created.
 
     ``test_gpu_hour.py`` uses full-size samples.
     """

@@ -14,7 +14,7 @@ from pixprep.plan.profiles import PROFILES
 CAPABILITIES = (75, 80, 86, 89, 90, 100, 120)
 SLOW = pytest.mark.slow(reason="3 s per GPU; a build for the oldest GPU usually works for newer ones")
 EACH = [CAPABILITIES[0], *(pytest.param(newer, marks=SLOW) for newer in CAPABILITIES[1:])]
-"""``CAPABILITIES`` as test parameters."""
+"""``CAPABILITIES`` as parameters of tests."""
 REPORT = "--ptxas-options=-v"
 USAGE_PATTERN = re.compile(
     r"Function properties for (?P<kernel>\w+)\n"

@@ -1,4 +1,5 @@
-"""Plans and images for testing the CUDA kernels with every filter of every library, odd sizes and every arithmetic.
+"""Creates plans and images for tests of the CUDA kernels. They cover every filter of every library, unusual sizes and
+every arithmetic.
 
 ``synthetic`` is a resize library for tests. Its filter taps are random, begin before the image and end after it. The
 library covers every arithmetic except ``fixed``, which the taps of the real libraries cover.
@@ -42,7 +43,7 @@ def images(seed, channels=3):
 
 
 def cases(*, every=1):
-    """Yield every ``every``-th pair of (plan, images)."""
+    """Yield pairs of (plan, images). Only one of ``every`` pairs is included."""
     made = [*_libraries(), *_without_resize(), *_types(), *_synthetic(), *_real()]
     yield from ((plan, images(index, len(plan.channels))) for index, plan in enumerate(made[::every]))
 
@@ -114,7 +115,7 @@ def _types():
 
 
 def other_channels():
-    """Return plans with a fourth channel, or with one of three channels.
+    """Return plans whose tensors have a fourth channel, or only one of three channels.
 
     The three channels are not equal here, so the kernels write the first channel.
     """
@@ -165,7 +166,7 @@ def _windows(method, passes, axis):  # noqa: ARG001
 SYNTHETIC = Profile(
     title="synthetic",
     original=PROFILES["pillow"].original,  # tests never request the original
-    filters=PASSES,  # each filter has the name of its passes
+    filters=PASSES,  # each filter has the same name as its passes
     antialiased=PASSES,
     antialias=True,
     real=REAL,

@@ -81,8 +81,8 @@ def odd(image, index):
 
 
 def poison(guards, *, undo=False):
-    """If AddressSanitizer is loaded, make it reject accesses to the guards. It always rejects accesses beyond
-    an array.
+    """If AddressSanitizer is loaded, make it reject accesses to the guards. Accesses beyond an array are rejected in
+    any case.
     """
     function = getattr(ctypes.CDLL(None), f"__asan_{'un' * undo}poison_memory_region", None)
     if function is not None:
@@ -153,7 +153,7 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
 
 
 def expected(plan, images, placements=None):
-    """Return the tensors that the CPU kernel computes. Other tests check that these equal Pillow's."""
+    """Return the tensors that the CPU kernel computes. Other tests check that these tensors equal Pillow's."""
     kernel = CpuKernel(plan)
     outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]

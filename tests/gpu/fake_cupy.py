@@ -60,7 +60,7 @@ class UnownedMemory:
 
 class Array(np.ndarray):
     """Array that rejects every operation for which CuPy would compile a kernel, because the machine may lack the
-    headers for that.
+    headers for the compilation.
     """
 
     def __new__(cls, shape, dtype, memptr, strides=None):
@@ -466,7 +466,7 @@ def codecs():
             return set([index for index in order if headers[index].frame == 0xC0][: self._most])
 
         def _way(self, streams):
-            """Return the method, one of three in nvImageCodec 0.9, that the hardware decoder uses for a call."""
+            """Return which of nvImageCodec 0.9's three methods the hardware decoder uses for a call."""
             if self._is_legacy or Decoder.engines == 1:
                 return "hardware"
             if len(streams) == 1:

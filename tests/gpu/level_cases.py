@@ -78,7 +78,7 @@ def singles(channels):
 
 
 def every_step(height, width, channels):
-    """Yield (name, step) for each kind and variant of step, for an image of this size."""
+    """Yield (name, step) for each kind and each variant of a step, for an image of this size."""
     fill = (200, 3, 90)[:channels]
     yield "curve", solarize(100)
     yield "erase", Erase(1, 2, max(1, height // 2), 2 * width, fill)

@@ -1,4 +1,6 @@
-"""Tests clips on a GPU without a GPU: PyAV mocks PyNvVideoCodec, CuPy is mocked, and the real kernels run in a shim."""
+"""Tests the code for clips on a GPU, on a machine without a GPU: PyNvVideoCodec is mocked with PyAV, CuPy is mocked,
+and the real kernels run in a shim.
+"""
 
 import io
 import logging

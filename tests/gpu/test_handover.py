@@ -37,7 +37,7 @@ class Late:
             self.random.choice(ready).run()
 
     def memory(self, like):
-        """Return memory of the current stream, either from the stream's pool or newly allocated."""
+        """Return memory for the current stream, either from the stream's pool or newly allocated."""
         pool = self.pool[self.current, like.shape]
         for place, (_, events) in enumerate(pool):
             if all(event.query() for event in events):

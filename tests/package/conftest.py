@@ -1,5 +1,5 @@
-"""Fixtures that import the benchmarks' modules, and that replace the compiler for wheels whose kernels are never
-run.
+"""Provides fixtures that import the benchmarks' modules, and that replace the compilers for wheels whose kernels are
+never run.
 """
 
 import importlib

@@ -19,7 +19,9 @@ CPU = "/sys/fs/cgroup/cpu,cpuacct"
 
 
 def tree(folder, mount, group, files):
-    """Create a folder with the files of a machine. For cgroups v1, "quota period" is written to two files."""
+    """Create a folder with files like those of a Linux machine. For cgroups v1, the string "quota period" is split into
+    two files.
+    """
     for path, text in {
         "/proc/self/mountinfo": OTHERS + mount + "\n",
         "/proc/self/cgroup": group + "\n",

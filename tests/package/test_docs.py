@@ -257,7 +257,7 @@ for program in json.load(open("programs.json")):
     shown.append(out.getvalue())
 print(json.dumps(shown))
 """
-"""Runs programs one after the other, each with its own variables."""
+"""Program that runs other programs in sequence, each with its own variables."""
 
 
 @each(DOCS)

@@ -64,7 +64,7 @@ def test_a_command_in_the_docs_installs_the_named_versions(resolve, extras, nump
 
 @needs_uv
 def test_conflicting_extras_are_detected(resolve, tmp_path):
-    """As a negative control, the test requires the other version of NumPy in addition, which has no solution."""
+    """As a negative control, the test also requires the other version of NumPy, so that no solution exists."""
     project = (ROOT / "pyproject.toml").read_text()
     (tmp_path / "pyproject.toml").write_text(project.replace('"cupy-cuda12x>=13.6"', '"cupy-cuda12x>=14.2"'))
     with pytest.raises(ValueError, match="cupy-cuda12x"):

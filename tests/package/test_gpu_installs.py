@@ -83,7 +83,7 @@ def test_every_kernel_compiles_for_every_gpu_without_register_spills():
 
 @pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
 def test_cupys_own_kernels_compile_in_the_same_environment(cupy, cuda, capability):
-    """Users compute with the tensors in CuPy. CuPy first queries a GPU, so this test starts after that step."""
+    """Users compute with the tensors in CuPy. Because CuPy first queries a GPU, this test begins after the query."""
     assert cuda_builds.cuda() == cuda
     core = importlib.import_module("cupy._core.core")
     nvrtc = importlib.import_module("cupy_backends.cuda.libs.nvrtc")

@@ -425,7 +425,7 @@ KEPT = np.full((8, 8, 3), 10, np.uint8)
 
 @pp.operator("acme.kept", version=1, place="tensor")
 def kept(tensor):
-    """Return an array to which the operator keeps a reference."""
+    """Return an array that the operator also keeps, as an operator with a cached result does."""
     assert tensor.shape == KEPT.shape
     return KEPT
 

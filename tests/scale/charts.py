@@ -44,6 +44,6 @@ def render(values, *, name="vision", namespace="shop"):
 
 
 def one(objects, kind, name=None):
-    """Return the only object of this kind, or the object of this kind with the given name."""
+    """Return the only object of this kind. If a name is given, return the object of this kind with this name."""
     (found,) = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
     return found

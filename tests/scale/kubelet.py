@@ -35,7 +35,7 @@ def free_ports(names):
 
 
 class Pod:
-    """One container, from its start to its end.
+    """Simulates a pod with one container, from its start to its end.
 
     Attributes:
         is_ready: Result of the readiness probe.
@@ -194,7 +194,7 @@ class Pod:
 
 
 class Service:
-    """The ready pods, as clients see them. A change becomes visible after a second, as with kube-proxy.
+    """Provides the ready pods to clients. A change becomes visible after a second, as with kube-proxy.
 
     Attributes:
         pods: All pods, including those that are not ready.

@@ -41,7 +41,7 @@ WITHIN_S = 120
 SLOW_S = 2.0
 """Seconds per batch of a slow server's classifier."""
 FROZEN_S = 8.0
-"""Longer than the proxies wait for a health check's response, and shorter than the clients wait."""
+"""Seconds for which a server is frozen. The proxies' health checks time out earlier, and the clients later."""
 
 pytestmark = [
     pytest.mark.server,

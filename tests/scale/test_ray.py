@@ -1,5 +1,5 @@
-"""Tests of pixprep on a real Ray: despite crashes, every row is correct and occurs exactly once, and invalid rows
-contain an error.
+"""Tests of pixprep on a real Ray cluster: despite crashes, every row is correct and occurs exactly once, and invalid
+rows contain an error.
 """
 
 import os

@@ -1,5 +1,5 @@
-"""Tests of client_examples/spark_batch.py on a real Spark: every row is correct and occurs exactly once, and invalid
-rows contain the reason.
+"""Tests of client_examples/spark_batch.py on a real Spark session: every row is correct and occurs exactly once, and
+invalid rows contain the reason.
 """
 
 import os

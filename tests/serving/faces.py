@@ -14,7 +14,7 @@ from pixprep.serving.repository.ports import declared, load_onnx
 
 MODELS = ("classifier", "ensemble", "preprocess")
 PLAN = b"ftrt and what follows"
-"""A file that begins like TensorRT's plans."""
+"""Content of a file that begins like a TensorRT plan."""
 PIPELINE = pp.presets.imagenet()
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -98,7 +98,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Case:
-    """A case of the fault table: its function, and whether the neighbours may get errors while it runs."""
+    """Case of the fault table, with its function, and whether the neighbours may get errors while the case runs."""
 
     fault: str
     do: object

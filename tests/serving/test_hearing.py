@@ -41,7 +41,7 @@ def wait_for_state(pid, letter):
 
 
 def verdicts_without_answers(hearing, *, probes=SILENCES):
-    """Return the verdict after each of this many unanswered probes."""
+    """Return the reason to restart Triton, or an empty string, after each of ``probes`` unanswered probes."""
     return [hearing.count(is_answered=False) for _ in range(probes)]
 
 

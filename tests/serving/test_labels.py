@@ -1,5 +1,5 @@
-"""Tests of a classifier's labels: files in common formats, names in a model's metadata, and models with several
-heads.
+"""Tests of a classifier's labels, which can be in files of common formats or in a model's metadata, and of models with
+several heads.
 """
 
 import re

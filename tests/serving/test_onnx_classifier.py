@@ -195,7 +195,7 @@ def cuda(monkeypatch, tmp_path):
 
 
 def on_gpu(module, folder, **changes):
-    """Start the small model, with 4 values per image, as Triton would on its second GPU."""
+    """Start the small model, with 4 values per image, as Triton would start it on its second GPU."""
     return started(module, folder, device="GPU", number="1", input=one(dims=[4]), **changes)
 
 

@@ -37,7 +37,7 @@ def test_a_batch_that_ends_in_time_does_not_end_the_process():
 
 
 def test_a_process_that_only_answers_health_probes_is_idle():
-    """The supervisor's probes do not count as work, and the probes of other clients take too little time to matter."""
+    """The supervisor's probes do not count as work, and other clients' probes take too little time to count as work."""
     idle_events = threading.Semaphore(0)
     watchdog = Watchdog(print, idle_events.release, idle_s=1.0, period_s=0.01)
     with watchdog.limit(60, is_work=False):

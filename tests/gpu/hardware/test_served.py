@@ -63,8 +63,8 @@ def running_triton(tmp_path_factory, oracle, models):
 
 
 def ask_all(running_triton, images):
-    """Send requests that fill the pool, first with one image each and then with 8. Return the seconds that the first
-    ones took.
+    """Send requests that fill the pool, first with one image each, and then with eight images each. Return the seconds
+    that the requests with one image took.
     """
     start = time.monotonic()
     options = {"concurrency": ensemble.CONCURRENCY, "images": images, "models": ("ensemble",)}

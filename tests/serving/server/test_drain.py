@@ -89,7 +89,7 @@ def serving(tmp_path, gate_file, monkeypatch):
 
 
 class Http:
-    """Client with one connection, over which it sends one request at a time."""
+    """Client that sends one request at a time over a single connection."""
 
     def __init__(self, serve, *, stays=True):
         self._connection = HTTPConnection(serve.address, timeout=TIMEOUT_S)
@@ -118,7 +118,7 @@ class Http:
 
 
 class Grpc:
-    """Client with one gRPC channel, over which it sends separate requests or a stream of requests."""
+    """Client that sends separate requests, or a stream of requests, over a single gRPC channel."""
 
     def __init__(self, serve, *, streams):
         self._client = tritonclient.grpc.InferenceServerClient(serve.grpc)

@@ -216,7 +216,7 @@ def test_ipv6_is_supported(double):
 
 
 def test_another_server_on_the_port_is_not_mistaken_for_triton(tmp_path):
-    """This is a race condition: the port is free when it is checked, but in use when Triton opens it."""
+    """The test creates a race: the port is free when the server checks it, but in use when Triton opens it."""
     slow = INITIALIZE.format(f"import time; open({str(tmp_path / 'go')!r}, 'w'); time.sleep(2)")
     write_model(tmp_path / "models", "slow", CONFIG, {"model.py": slow})
     server = Server(tmp_path / "models", **PORTS, log_file=tmp_path / "triton.log")

@@ -37,7 +37,7 @@ def test_every_row_of_the_table_is_run_or_gives_a_reason():
 
 
 def test_a_wrong_response_is_detected(usual, oracle):
-    """These are negative controls. One oracle expects the tensors of a different pipeline, and the other one expects
+    """These are negative controls. One oracle expects the tensors of a different pipeline, and the other oracle expects
     that every image is invalid.
     """
 

@@ -1,5 +1,5 @@
-"""Tests of per-request inputs in a real Triton server: the responses to all kinds of requests, and two stages in one
-ensemble.
+"""Tests of per-request inputs in a real Triton server: the responses to all kinds of requests, and an ensemble with two
+stages.
 """
 
 import io

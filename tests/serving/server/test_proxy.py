@@ -54,7 +54,7 @@ from support.serving import (
 )
 
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""The beginning of HTTP/2: its preface, and an empty settings frame."""
+"""Bytes with which an HTTP/2 connection begins: the preface, and an empty settings frame."""
 INFER = "/v2/models/preprocess/infer"
 TAIL = [pp.resize(height=32, width=32), pp.tensor()]
 MAX_BODY_BYTES = 64 << 20
@@ -126,7 +126,9 @@ def send_raw(proxy, request):
 
 
 def ends(connection, *, within_s=30):
-    """Return True once the other side closes the connection. Raise TimeoutError if it does not."""
+    """Return True as soon as the other side closes the connection. Raise TimeoutError if it does not close the
+    connection in time.
+    """
     connection.settimeout(within_s)
     try:
         while connection.recv(1 << 16):

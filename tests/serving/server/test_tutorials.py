@@ -11,7 +11,8 @@ from support.walkthrough import ROOT, Walkthrough, environment, is_same
 pytestmark = pytest.mark.server
 
 ENVIRONMENTS = {"pytorch": (".venv-parity", "torch"), "dali": (".venv-tensorflow", "nvidia.dali")}
-"""The environment of each prompt: its folder, and the library that it must have."""
+"""Environments by the prompt of the commands. Each is a pair of the environment's folder and the library that must be
+installed in it."""
 TUTORIALS = {
     "tutorial-pytorch.md": (15, 0.02, {"pytorch": ("onnxscript", "timm")}),
     "tutorial-training.md": (11, 5.0, {"pytorch": ("onnxscript",)}),
@@ -20,8 +21,8 @@ TUTORIALS = {
     "troubleshooting.md": (10, 0.02, {}),
     "tutorial-dali.md": (15, 0.02, {"dali": ()}),
 }
-"""For each page: the number of its commands; the tolerance of printed numbers, because a training differs from
-processor to processor; further libraries of its environments.
+"""For each page, the number of its commands, the tolerance of printed numbers, and further libraries that its
+environments must have. The tolerance is necessary because a training differs from processor to processor.
 """
 
 
