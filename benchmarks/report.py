@@ -308,7 +308,7 @@ def losses(cells: Sequence[Result]) -> Iterator[str]:
         for ours, name, theirs in rivals(cell):
             if (ratio := measure.ratio(ours, theirs)) < 1:
                 where = f"{cell['workload']}, {row.name if row else cell['filter']}, {THREADS[cell['threads']]}"
-                yield f"- {where}: {ratio:.2f} x {_who(name, families=row is not None)}"
+                yield f"- {where}: {ratio:.2f} x the speed of {_who(name, families=row is not None)}"
 
 
 def serving(result: Result) -> str:

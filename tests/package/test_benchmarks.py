@@ -224,7 +224,7 @@ def test_the_page_shows_the_numbers_of_the_result(benchmark, result):
     assert "| pixprep | 12,346 (" in page
     assert "**The machine was not quiet: load average 2.00 before the first round.**" in page
     assert "- OpenCV, no antialias: 500x375, bilinear: it is Tuesday" in page
-    assert "- 500x375, bilinear, two threads: 0.50 x Pillow + NumPy" in page
+    assert "- 500x375, bilinear, two threads: 0.50 x the speed of Pillow + NumPy" in page
     assert "| 500x375 | 12,346 |" in report.readme(result)
 
 
@@ -254,8 +254,8 @@ def test_the_families_are_on_the_page_in_the_readme_and_among_the_slower_cases(b
     assert "## Compared with your library's own code" not in report.page(result)
     assert "| YOLO, letterbox 640 | 500x375 by 8 | 2.00 | OpenCV: 4.00 (2.00 x), 1 / 0.03 |" in page
     assert "| `flip` | 0.50 | 0.12 (0.25 x), 1 / 0.03 | 1.00 (2.00 x), 1 / 0.03 |" in page
-    assert "- 500x375 arrays, flip, one thread: 0.25 x torchvision" in page
-    assert "x albumentations\n" not in page
+    assert "- 500x375 arrays, flip, one thread: 0.25 x the speed of torchvision" in page
+    assert "x the speed of albumentations\n" not in page
     assert "- TensorFlow: 500x375 by 8, yolo: it is Tuesday" in page
     assert "- albumentations: no such module" in page
     assert "**The machine was not quiet: load average 2.00 before the first round.**" in page
