@@ -295,7 +295,7 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
 
 
 def _color_jitter(fields: Fields) -> list[Op]:
-    """Convert ``color_jitter``, which has one or separate numbers for brightness, contrast and saturation."""
+    """Convert ``color_jitter``, which is one number, or separate numbers for brightness, contrast and saturation."""
     p = fields.number("color_jitter_prob", 1.0)
     if not fields.has("color_jitter"):
         return []

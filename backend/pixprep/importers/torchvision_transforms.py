@@ -104,7 +104,7 @@ class Walk(_Walk):
         return {"filter": filter_, **how}
 
     def rounding_library(self) -> ColorLike:
-        """Return the library whose rounding is used: Pillow for a PIL image, torchvision for a uint8 tensor."""
+        """Return the library whose rounding is used: Pillow for PIL images, and torchvision for uint8 tensors."""
         if self.data == "float32 values":
             raise PipelineError("is not supported for float32 values: move it before ToTensor or ToDtype")
         if self.data == "a uint8 tensor" and not self.is_v2:
@@ -228,7 +228,7 @@ def _normalize(walk: Walk, fields: Fields) -> None:
 
 
 def _image_classification(walk: Walk, fields: Fields) -> None:
-    """Convert ``ImageClassification``, which resizes, crops, divides by 255 and normalizes, all as in v1."""
+    """Convert ``ImageClassification``, which resizes, crops, divides by 255 and normalizes in the same way as v1."""
     walk.resize(fields, fields.sides("resize_size"))
     walk.center_crop(fields.pair("crop_size"))
     walk.data = "a uint8 tensor"

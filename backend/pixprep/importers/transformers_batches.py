@@ -21,7 +21,7 @@ Sides = tuple[int, int]
 
 
 class Processed(NamedTuple):
-    """Images of a call that a pipeline has processed.
+    """Result of a pipeline for the images of one call.
 
     Attributes:
         batch: Outputs of the pipeline.
@@ -52,7 +52,7 @@ class Processed(NamedTuple):
         return [(height // tile, width // tile) for height, width in self.resized_sizes]
 
     def per_sample(self, values: Sequence[Any]) -> list[list[Any]]:
-        """Divide a list with one value per image into the lists of the samples."""
+        """Split a list with one value per image into one list per sample."""
         return [list(values[begin:end]) for begin, end in pairwise(accumulate(self.counts, initial=0))]
 
 
@@ -126,7 +126,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
 
 
 def _samples(processed: Processed) -> tuple[Array, Array]:
-    """Return the values (samples, tiles, channels, height, width) and the mask (samples, tiles, height, width)."""
+    """Return pixel values (samples, tiles, channels, height, width) and a mask (samples, tiles, height, width)."""
     images = [image if image.ndim == 4 else image[None] for image in processed.batch.outputs[processed.name]]
     samples = processed.per_sample(images)
     most = max(sum(map(len, sample)) for sample in samples)
@@ -143,7 +143,7 @@ def _samples(processed: Processed) -> tuple[Array, Array]:
 
 
 def _first_rows(arrays: Sequence[Array], shape: Sequence[int], dtype: Any) -> Array:
-    """Return the arrays as one array (arrays, *shape), in which zeros follow each array."""
+    """Pad arrays with zeros at the end of each axis to ``shape``, and stack them to (arrays, *shape)."""
     padded = np.zeros((len(arrays), *shape), dtype)
     for target, array in zip(padded, arrays, strict=True):
         target[tuple(map(slice, array.shape))] = array
@@ -151,7 +151,7 @@ def _first_rows(arrays: Sequence[Array], shape: Sequence[int], dtype: Any) -> Ar
 
 
 def _converted(key: str, values: Array, *, is_list: bool) -> Any:
-    """Return an output with numbers in the form of the classes that have it."""
+    """Convert an output with numbers to the type that the classes with this output return."""
     if key in ("num_patches", "num_soft_tokens_per_image"):
         values = values[:, 0]
     if is_list and key == "pixel_attention_mask":
@@ -163,14 +163,14 @@ def _converted(key: str, values: Array, *, is_list: bool) -> Any:
 
 
 def _canvas_mask(processed: Processed) -> Array:
-    """Return the mask of the pixels of each image on a canvas of a fixed size, at its top left."""
+    """Return one mask per image, with the fixed size of the canvas. It is true where the canvas contains the image."""
     regions = [placed.placements[processed.name].region for placed in processed.batch.placed if placed]
     ones = [np.ones((bottom - top, right - left), bool) for top, left, bottom, right in regions]
     return _first_rows(ones, processed.batch.outputs[processed.name].shape[-2:], bool)
 
 
 def _split(processed: Processed, axis: int) -> list[list[int]]:
-    """Return the number of rows or columns of tiles of each image; 0 for an image that is not divided."""
+    """Return the number of rows or columns of tiles of each image, or 0 for an image that is not divided."""
     return processed.per_sample([grid[axis] if grid != (1, 1) else 0 for grid in processed.grids])
 
 
@@ -236,9 +236,9 @@ FORMS: dict[str, Form | None] = {
     ),
     "IdeficsImageProcessor": None,
 }
-"""Batches by class. None, or a class without a row, means that its batches are not supported."""
+"""Batches by class. If the value is None or the class is missing, its batches are not supported."""
 SPLIT: dict[str, int] = {"rows": 0, "cols": 1}
-"""Outputs of ``return_row_col_info``, each with the axis whose tiles are counted."""
+"""Outputs of ``return_row_col_info``, and the axis along which each of them counts the tiles."""
 
 
 def split_info(processed: Processed) -> dict[str, list[list[int]]]:

@@ -113,7 +113,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "Idefics2ImageProcessor": {"do_image_splitting": False},
     "SuperPointImageProcessor": {"do_grayscale": False},
 }
-"""Fields of each class that are supported with a single value only, and this value."""
+"""Fields that are supported with only one value, and this value, by class."""
 
 WITHOUT_PIL = (
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),

@@ -1,4 +1,4 @@
-"""Image processors in place of those of Hugging Face transformers, with the same outputs.
+"""Provides image processors that replace those of Hugging Face transformers and return the same outputs.
 
 >>> from pixprep.importers.transformers_processor import ImageProcessor
 >>> processor = ImageProcessor({"image_processor_type": "Qwen2VLImageProcessor"})
@@ -41,7 +41,7 @@ _GENERAL: dict[str, Any] = dict.fromkeys(
         *("image_seq_length", "input_data_format", "pad_size", "return_tensors", "size"),
     )
 )
-"""Fields of all classes, which are not set by default."""
+"""Fields that every class has, and that are not set by default."""
 _HARMLESS = ("disable_grouping", "input_data_format")
 """Keyword arguments that do not change a result, or that change only how an array is read."""
 _DEFAULT_CHOICES = (("device", "cpu"), ("data_format", "channels_first"))
@@ -54,8 +54,8 @@ class ImageProcessor:
     """Image processor that returns what a class of transformers returns for the same images, computed by pixprep.
 
     It also accepts encoded images and the paths of files, which it decodes as ``load_image`` of transformers does. All
-    methods may be called by several threads; their images are then processed one call after the other. An object can
-    be pickled, and used by the worker processes of a ``DataLoader``.
+    methods may be called by several threads. The images of concurrent calls are then processed call by call. An object
+    can be pickled, and used by the worker processes of a ``DataLoader``.
 
     Args:
         config: Configuration of the class; see ``from_transformers``.
@@ -158,7 +158,9 @@ class ImageProcessor:
         return self(images, *arguments, **options)
 
     def fetch_images(self, images: Any) -> Any:
-        """Return the same images, in which encoded images and files are decoded to Pillow images.
+        """Return the images.
+
+        Encoded images and files are decoded to Pillow images, and all other images remain unchanged.
 
         A processor of transformers, which combines an image processor and a tokenizer, calls this method first.
 
@@ -270,7 +272,7 @@ class ImageProcessor:
         self._pipeline(changes)
 
     def _pipeline(self, changes: Mapping[str, Any]) -> Pipeline:
-        """Return the pipeline of the configuration with other values of some fields."""
+        """Return the pipeline of the configuration after some fields are replaced."""
         key = repr(sorted(changes.items()))
         found = self._pipelines.get(key)
         if found is None:
@@ -279,17 +281,17 @@ class ImageProcessor:
                 values["do_pad"] = False  # this class pads the batch itself, and returns its mask
             found = from_transformers({**values, "image_processor_type": self._name}, backend=self._backend)
             for oldest in [*self._pipelines][: -MAX_CACHED + 1]:
-                self._pipelines.pop(oldest, None)  # another thread may remove the same one
+                self._pipelines.pop(oldest, None)  # another thread may remove the same pipeline
             self._pipelines[key] = found
         return found
 
     @property
     def _engines(self) -> _Engines:
-        """Engines of this process. A forked process makes its own, because it does not inherit threads."""
+        """Engines of this process. A forked process creates its own engines, because it does not inherit threads."""
         return self._by_process.setdefault(os.getpid(), _Engines())
 
     def _run(self, samples: Sequence[Sequence[Any]], changes: dict[str, Any], layout: Any) -> tuple[Batch, str]:
-        """Process the images of a call; return the batch and the name of its tensor."""
+        """Process the images of a call. Return the batch and the name of its tensor."""
         leaves = [leaf for sample in samples for leaf in sample]
         if not leaves:
             raise PipelineError(f"{self._name}: the list of images is empty: pass at least one image")
@@ -303,7 +305,7 @@ class ImageProcessor:
 
 
 class _Engines:
-    """Engines of one process, which are made when they are needed. One thread at a time may use them."""
+    """Creates the engines of one process when they are needed. Only one thread at a time may use the engines."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -317,7 +319,7 @@ class _Engines:
         self._lock.release()
 
     def engine(self, pipeline: Pipeline, threads: int | None) -> Engine:
-        """Return the engine of a pipeline. Only the engines of the last pipelines are kept."""
+        """Return the engine of a pipeline. Only the engines of the most recent pipelines are kept."""
         found = self._engines.pop(id(pipeline), None)
         if found is None:
             found = Engine(pipeline, threads=threads, odd_range=True)
@@ -342,7 +344,7 @@ def _form(name: str, where: str) -> Form:
 
 
 def _config(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a configuration, in which ``min_pixels`` and ``max_pixels`` are part of the size."""
+    """Return the fields of a configuration after moving ``min_pixels`` and ``max_pixels`` to the size."""
     defaults = CLASSES[name]
     is_square = bool(values.get("default_to_square", defaults.get("default_to_square", True)))
     config = {key: _plain(key, value, is_square=is_square) for key, value in values.items()}
@@ -353,7 +355,7 @@ def _config(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any, *, is_square: bool = True) -> Any:
-    """Return the value of a field as JSON has it: a size as a dictionary, and lists in place of tuples."""
+    """Return the value of a field as in JSON: a size is a dictionary, and tuples are lists."""
     if name in ("size", "crop_size", "pad_size"):
         if type(value) is int:
             is_side = is_square or name != "size"
@@ -367,7 +369,7 @@ def _plain(name: str, value: Any, *, is_square: bool = True) -> Any:
 
 
 def _attribute(name: str, value: Any) -> Any:
-    """Return the value of a field as the attribute of the class: a size as a ``SizeDict``, and numbers as a tuple."""
+    """Return a field as the attribute of the class. A size is a ``SizeDict``, and several numbers are a tuple."""
     if name in ("size", "crop_size", "pad_size") and value is not None:
         with needing(_NEEDS_TRANSFORMERS):
             return import_module("transformers.image_utils").SizeDict(**value)
@@ -388,7 +390,7 @@ def _fields(cls: Any) -> Collection[str]:
 
 
 def _samples(images: Any) -> list[list[Any]]:
-    """Return the images of each sample. A list of images is one sample, and so is an array (n, height, width, 3)."""
+    """Return the images of each sample. A list of images, or an array (n, height, width, 3), is one sample."""
     if not isinstance(images, list | tuple):
         return [list(images) if getattr(images, "ndim", 3) == 4 else [images]]
     if all(isinstance(each, list | tuple) for each in images):

@@ -36,7 +36,7 @@ def check_supports_clips(name: str, image: Image) -> None:
 
 
 def _decode_video(encoded: Encoded, fields: Fields) -> Image:
-    """Convert ``decoders.video``, which decodes the first ``sequence_length`` frames, or all before ``end_frame``."""
+    """Convert ``decoders.video``, which decodes ``sequence_length`` frames, or all frames before ``end_frame``."""
     fields.ignore("fill_value", "affine", "build_index")
     fields.expect("start_frame", 0, why="must be 0: a clip always begins with its first frame")
     stride = fields.side("stride") if fields.has("stride") else 1

@@ -1,4 +1,4 @@
-"""Conversion of DALI operators that compute numbers: shapes of images, constants, arithmetic, and affine matrices.
+"""Converts DALI operators that compute numbers: shapes of images, constants, arithmetic, and affine matrices.
 
 The results have the same types as in DALI: float32 if one operand is float32, and also for a division of integers.
 """
@@ -66,7 +66,7 @@ def expression(inputs: Sequence[Value], fields: Fields) -> tuple[str, tuple[Valu
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Compute ``//``. Quotients of integers are rounded towards zero; those of floats are not rounded."""
+    """Compute ``//``. Quotients of integers are rounded towards zero, and quotients of floats are not rounded."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     return np.asarray(np.trunc(np.divide(a, b, dtype=np.float64)), a.dtype)
@@ -294,7 +294,10 @@ def _reshape(inputs: Sequence[Value], fields: Fields, reshaped: Callable[..., Ar
 
 
 def _combine(inputs: Sequence[Value], fields: Fields) -> Numbers:
-    """Convert ``transforms.combine``, the product of float32 matrices of shape (2, 3). The first is applied first."""
+    """Convert ``transforms.combine``, the product of float32 matrices of shape (2, 3).
+
+    The first matrix is applied first.
+    """
     numbers = _numbers_only(inputs)
     if any(number.values.shape[1:] != (2, 3) or number.values.dtype != np.float32 for number in numbers):
         raise PipelineError("is supported only for float32 matrices with 2 rows of 3 numbers")
@@ -308,7 +311,7 @@ def _combine(inputs: Sequence[Value], fields: Fields) -> Numbers:
 def _transform(
     inputs: Sequence[Value], fields: Fields, cells: Callable[..., Sequence[Any]], **defaults: Any
 ) -> Numbers:
-    """Convert an operator of ``transforms``, which appends a matrix to that of its optional input.
+    """Convert an operator of ``transforms``, which appends a matrix to the matrix of its optional input.
 
     Args:
         inputs: Matrix that is applied before. Can be empty.

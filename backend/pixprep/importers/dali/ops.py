@@ -89,7 +89,7 @@ def _check_fill_values(
 
 
 def _pixel_value(values: Sequence[float], steps: Sequence[Op]) -> Levels | None:
-    """Return the pixel value that is normalized to ``fill_values``, or None if no pixel value is.
+    """Return the pixel value that is normalized to ``fill_values``. If such a value does not exist, return None.
 
     Args:
         values: Argument ``fill_values``, which contains one number, or one number per channel.
