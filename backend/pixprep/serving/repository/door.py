@@ -37,7 +37,7 @@ _LEARNED = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
     *("QLinearConv", "QLinearMatMul"),
 )
-"""Operators with learned weights. The network itself begins with one of them."""
+"""Operators with learned weights. The network itself begins with one of these operators."""
 _ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
@@ -69,7 +69,7 @@ class _Start:
 
 
 class Door(NamedTuple):
-    """Input of an ONNX file that receives a tensor of a pipeline.
+    """Input of an ONNX file that receives a pipeline's tensor.
 
     Attributes:
         where: Name of the file, as it appears in notes.
@@ -263,7 +263,7 @@ def _constant(graph: Any, name: str) -> F64 | None:
 
 
 def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
-    """Return the scale and offset that a node applies to the value ``name``, or None if it is not such arithmetic."""
+    """Return the scale and offset that a node applies to the value ``name``, or None if it does something else."""
     if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
         return None
     if node.op_type == "BatchNormalization":
@@ -296,7 +296,7 @@ def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     last = tuple(scales_or_sizes)
     return (
         set(last) == {1.0} or last[1:] == shape[1 - len(last) :]
-    )  # without the batch; for clips, also without the number of frames
+    )  # the dims without the batch dimension and, for clips, without the number of frames
 
 
 def _makes_images(graph: Any, channels: int) -> bool:

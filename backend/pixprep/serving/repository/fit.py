@@ -137,7 +137,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
 
 
 def _is_image(tensor: Tensor) -> bool:
-    """Return whether an input has a shape of images or clips: 1, 3 or 4 channels, or only dynamic dimensions."""
+    """Return whether an input has the shape of images or clips: 1, 3 or 4 channels, or only dynamic dimensions."""
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
     return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
@@ -293,7 +293,7 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
 
 
 def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
-    """Return the change to the pipeline that the dims of a model require. ``""``: a pipeline cannot have these dims.
+    """Return the change to the pipeline that a model's dims require, or ``""`` if a pipeline cannot have these dims.
 
     Args:
         output: Output of the pipeline.

@@ -28,7 +28,10 @@ images of the batch, the difference is larger."""
 
 
 def loosened(model: Classifier) -> Classifier:
-    """Return a classifier whose dimensions are all dynamic, for finding the pipeline outputs that match its inputs."""
+    """Return a classifier whose dimensions are all dynamic.
+
+    It is used to find the pipeline outputs that match its inputs.
+    """
 
     def free(tensor: Tensor) -> Tensor:
         return tensor if tensor.shape is None else replace(tensor, shape=(-1,) * len(tensor.shape))

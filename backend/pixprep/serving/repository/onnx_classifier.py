@@ -103,7 +103,10 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse(outputs)
 
     def _no_rows(self, wanted: list[str]) -> list[Any]:
-        """Return outputs with a batch of 0, for a photo without boxes. Not every model can run with a batch of 0."""
+        """Return outputs with a batch of 0, for a photo without boxes.
+
+        The model is not run, because not every model supports a batch of 0.
+        """
         found = {tensor.name: tensor for tensor in self._session.get_outputs()}
         sides = {name: [side if isinstance(side, int) else 0 for side in found[name].shape[1:]] for name in wanted}
         return [pb_utils.Tensor(name, np.zeros((0, *sides[name]), _TYPES[found[name].type][1])) for name in wanted]
@@ -160,7 +163,7 @@ def _parameter(config: dict[str, Any], name: str, default: str) -> str:
 
 
 def _threads(config: dict[str, Any]) -> int:
-    """Return the parameter ``threads``; by default, the number of cores that this process may use."""
+    """Return the parameter ``threads``. Its default is the number of cores that this process may use."""
     value = _parameter(config, "threads", str(cores()))
     if not (value.isascii() and value.isdigit() and int(value)):
         raise ValueError(f'parameter "threads" must be an integer of at least 1, not "{value}"')

@@ -52,7 +52,7 @@ def main(onnx: str) -> None:
 
 
 def _shape(session: Any, example: Any) -> list[int] | None:
-    """Return a similar shape that the model accepts. None: its dimensions are fixed, or no such shape is found."""
+    """Return a similar shape that the model accepts, or None if its dimensions are fixed or no such shape is found."""
     (tensor,) = session.get_inputs()
     end = time.monotonic() + _SEARCH_S
     for shape in _shapes(example.shape, tensor.shape):
@@ -67,7 +67,10 @@ def _shape(session: Any, example: Any) -> list[int] | None:
 
 
 def _shapes(shape: tuple[int, ...], declared: list[Any]) -> Iterator[list[int]]:
-    """Yield shapes to try. First, round height and width up to multiples of 32; then try squares, the nearest first."""
+    """Yield shapes to try.
+
+    First, round the height and the width up to multiples of 32. Then try squares, beginning with the nearest size.
+    """
     free = [axis for axis in range(1, len(shape)) if not isinstance(declared[axis], int) and shape[axis] > 4]
     if not free:
         return

@@ -46,7 +46,7 @@ _ALONE = (
 
 
 class Names(NamedTuple):
-    """Names of the three models that ``build`` writes."""
+    """Names of the three models that ``build`` writes: the preprocess model, the classifier and the ensemble."""
 
     preprocess: str = "preprocess"
     classifier: str = "classifier"

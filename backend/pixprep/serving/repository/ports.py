@@ -53,9 +53,9 @@ class Classifier:
 
 
 def plan_fault(head: bytes) -> str:
-    """Check by its first bytes whether a file is a plan for Triton's TensorRT backend, and return the problem if not.
+    """Check by the first bytes of a file whether it is a plan for Triton's TensorRT backend.
 
-    The result is empty if the file is a plan.
+    Return the problem if the file is not such a plan, or an empty string if it is one.
     """
     if head.startswith((b"ftrt", b"ptrt")):
         return ""
