@@ -220,7 +220,8 @@ class Epoch(Iterator[Batch]):
 
         Args:
             is_complete: Whether all batches of the epoch were delivered. The memory is then kept for the next epoch.
-            timeout_s: Maximum time in seconds to wait for the threads: 0 after an interrupt. None: no limit.
+            timeout_s: Maximum time in seconds to wait for the threads: 0 after an interrupt. None means that there is
+                no limit.
         """
         if not self.is_closed and self._ready.close(timeout_s):
             self.span.timeline.end(self.span)

@@ -135,7 +135,7 @@ class Maker:
         engine: Engine that preprocesses the images.
         on_error: Treatment of broken samples.
         max_errors: Maximum number of broken samples per epoch.
-        recycler: Memory pool for the outputs. None: the device manages its own memory.
+        recycler: Memory pool for the outputs. None means that the device manages its own memory.
         cache: Cache of decoded images, if enabled.
         mix: Batch augmentation, such as mixup, if there is one.
         timeline: Timeline that records the work.
@@ -329,7 +329,7 @@ class Maker:
         Args:
             rows: The samples.
             epoch: Number of the epoch.
-            into: Batch into whose outputs the results are written. None: allocate new outputs.
+            into: Batch into whose outputs the results are written. None means that new outputs are allocated.
             places: Rows of ``into`` for the samples.
         """
         cache, samples = self.cache, rows.samples

@@ -67,8 +67,8 @@ class Order:
         batch_size, shuffle, seed, shard, repeats: See ``Loader``.
         last: See ``Loader``. None selects its default. With ``short``, the shards' parts of the last batch differ by at
             most one sample. With ``pad``, the last batch is filled up from the beginning of the order.
-        weights: Sampling weight of each sample, float64 (samples,). Samples are drawn with replacement. None: each
-            sample occurs once.
+        weights: Sampling weight of each sample, float64 (samples,). Samples are drawn with replacement. None means that
+            each sample occurs once.
         blocks: Index of the first sample of each block for ``shuffle="blocks"``. Default: every 256th sample.
         parts_of: Number of samples in each concatenated source, in order.
         shares: See ``Loader``. Their sum is 1. No sample of a source is repeated until all of that source's samples

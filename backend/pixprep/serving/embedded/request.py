@@ -109,8 +109,8 @@ class ModelInput:
         names: Names of the image inputs. A request contains one image per image input.
         datatype: Datatype of the image inputs.
         pixels: Pixel format if the model accepts pixels instead of encoded images; None for encoded images.
-        frames: Number of frames that are sampled from a clip. None: the model accepts images, or its configuration does
-            not declare the number.
+        frames: Number of frames that are sampled from a clip. None means that the model accepts images, or its
+            configuration does not declare the number.
         max_batch_size: Maximum number of images per request. 0: a request contains one image, and the model returns one
             tensor for each row of ``numbers``.
         numbers: Numeric inputs that are sent together with the image.
@@ -305,7 +305,7 @@ def curl_line(
         http_url: URL of Triton's HTTP port.
         model: Name of the model.
         photo: File name of the photo.
-        model_input: Description of the model's inputs. None: the only input is one encoded image.
+        model_input: Description of the model's inputs. None means that the only input is one encoded image.
         others: File names of the other photos for a model that compares images. By default, ``photo`` is repeated.
     """
     if model_input is not None and not model_input.is_alone:

@@ -44,9 +44,9 @@ class Export(NamedTuple):
     """Metadata that Ultralytics' exporter writes to an ONNX file.
 
     Attributes:
-        task: Task of the model. None: the file does not declare a task, or the task is not supported.
-        keypoints: Number of keypoints per object, and number of values per keypoint. None: the file does not declare
-            them.
+        task: Task of the model. None means that the file does not declare a task, or the task is not supported.
+        keypoints: Number of keypoints per object, and number of values per keypoint. None means that the file does not
+            declare them.
         names: Names of the classes.
     """
 
@@ -73,7 +73,7 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
     Args:
         name: Name of the output.
         array: Values of the output, without the batch dimension.
-        labels: Labels of the classes, possibly empty. None: the values are not class scores.
+        labels: Labels of the classes, possibly empty. None means that the values are not class scores.
         is_image: Whether to draw an output with the shape of an image as a heat map. It is False for a detector,
             because its objects are drawn separately.
     """

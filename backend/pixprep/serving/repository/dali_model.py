@@ -126,11 +126,12 @@ def translated(
     Args:
         model: Model of dali_backend.
         pipeline: Pipeline that was imported from its graph.
-        inputs: Names of the graph's inputs, with the types that the graph declares. None: the type is not declared.
+        inputs: Names of the graph's inputs, with the types that the graph declares. None means that the type is not
+            declared.
         outputs: Names of the outputs in the graph.
-        batch_size: Number of images per batch of the graph. None: the graph does not declare it.
-        output: Name of the only output of the graph that the pipeline computes. None: the pipeline computes all
-            outputs.
+        batch_size: Number of images per batch of the graph. None means that the graph does not declare it.
+        output: Name of the only output of the graph that the pipeline computes. None means that the pipeline computes
+            all outputs.
 
     Returns:
         The files of the pixprep model by their paths in its folder, and notes about fields that are omitted.
@@ -206,7 +207,7 @@ def _named(
         model: Model of dali_backend.
         pipeline: Pipeline that was imported from its graph.
         outputs: Names of the outputs in the graph.
-        output: Name of the only output to keep. None: all outputs are kept.
+        output: Name of the only output to keep. None means that all outputs are kept.
         notes: List that is extended by notes about omitted outputs and fields.
 
     Raises:

@@ -38,8 +38,8 @@ class Tensor:
     Attributes:
         name: Name of the tensor.
         data_type: Triton's data type, such as ``TYPE_FP32``, or ``""`` if Triton does not support the type.
-        shape: Shape, including the batch dimension if ``is_batched``. -1 represents a dynamic dimension. None: the
-            shape is not declared.
+        shape: Shape, including the batch dimension if ``is_batched``. -1 represents a dynamic dimension. None means
+            that the shape is not declared.
         is_optional: Whether a request may omit this input.
         is_batched: Whether the first dimension is the batch dimension.
         words: Name or number of each dimension in an ONNX file.

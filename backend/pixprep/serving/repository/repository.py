@@ -79,7 +79,8 @@ class Model:
 
     Args:
         folder: Directory of the model.
-        root: Resolved path of the repository. Links must not point outside of this path. None: links are not checked.
+        root: Resolved path of the repository. Links must not point outside of this path. None means that links are not
+            checked.
     """
 
     folder: Path
@@ -126,7 +127,7 @@ class Model:
 
     @property
     def is_unchanged(self) -> bool | None:
-        """Whether the configuration is unchanged since ``build`` wrote it. None: ``build`` did not write it."""
+        """Whether the configuration is unchanged since ``build`` wrote it, or None if ``build`` did not write it."""
         try:
             return pbtxt.is_unchanged(self.text or "")
         except PipelineError:

@@ -53,8 +53,8 @@ class _Taker:
 
     Attributes:
         version: Version of the classifier, with its ONNX file.
-        feeds: Preprocess model and output that provide each input, by input name. None: the ensemble has not been
-            written yet.
+        feeds: Preprocess model and output that provide each input, by input name. None means that the ensemble has not
+            been written yet.
         models: Names of the preprocess models that provide the inputs.
         names: Names of the preprocess models' outputs in the ensemble, by model and output.
     """
@@ -249,7 +249,7 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Return the index of the output with one score per class. None: there is not exactly one such output."""
+    """Return the index of the output with one score per class, or None unless exactly one such output exists."""
     fits = [
         index
         for index, values in enumerate(outputs)

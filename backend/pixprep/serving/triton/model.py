@@ -59,7 +59,8 @@ class _Part:
         outputs: Names of the requested outputs.
         is_probe: Whether the request is a health probe.
         request: Triton's request.
-        response: Response that is already known before the batch runs, such as an error. None: the batch determines it.
+        response: Response that is already known before the batch runs, such as an error. None means that the batch
+            determines it.
     """
 
     start: int = 0

@@ -96,7 +96,7 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
 def danger(
     pipeline: Pipeline, config: Mapping[str, Any], *, gpu: str, environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return why output tensors must not stay on a GPU, and how to fix it, as one message. None: they may stay."""
+    """Return why output tensors must not stay on a GPU, and the fix, as one message, or None if they may stay."""
     pool_bytes, smallest = known_bytes(environment), least(pipeline, config)
     wanted = pool_bytes
     if pool_bytes < smallest:

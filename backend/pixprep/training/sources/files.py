@@ -312,7 +312,7 @@ def table(
     Args:
         path: Path of the table, in UTF-8. A quoted field must end on the line on which it begins.
         image: Name of the column that contains the paths. All files must be inside ``root``.
-        label: Name of the column that contains the labels. None: the samples have no labels.
+        label: Name of the column that contains the labels. None means that the samples have no labels.
         root: Folder to which paths are relative. Default: the folder of the table. ``"/"`` allows all absolute paths.
         classes: Names of the classes, in the order of their indices. A line with a different label is a broken sample.
             Default: the sorted values of the column.

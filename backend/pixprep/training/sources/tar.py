@@ -136,7 +136,7 @@ def tar(
         paths: Paths, or patterns such as ``train-*.tar``. Compressed files are rejected, because they do not allow
             random access.
         image: Suffix of the image, or several suffixes separated by semicolons.
-        label: Suffix of the label. None: the samples have no labels.
+        label: Suffix of the label. None means that the samples have no labels.
         classes: Names of the classes, in the order of their indices.
         box_format: Format of the field ``boxes``; see ``rows``.
         types: Types of fields, which take precedence over their suffixes; see ``table``.

@@ -204,7 +204,7 @@ def _scanned(path: str, checksum: Callable[[bytes], int] | None) -> _Found:
 
     Args:
         path: Path or URL of the file.
-        checksum: Checksum function to verify the lengths. None: they are not verified.
+        checksum: Checksum function to verify the lengths. None means that they are not verified.
 
     Raises:
         DataError: The file is compressed.

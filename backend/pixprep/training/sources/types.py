@@ -65,7 +65,7 @@ def typed(source: S, types: Mapping[str, FieldType] | None, fields: Iterable[str
 
     Args:
         source: Source to modify.
-        types: Declared type of each field. None: no field is converted.
+        types: Declared type of each field. None means that no field is converted.
         fields: Names of the fields of its samples.
         box_format: Format of the field ``boxes``.
 
