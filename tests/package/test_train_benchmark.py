@@ -51,8 +51,8 @@ def test_a_contender_that_skips_work_is_not_timed(benchmark):
     whole = {"shape": [64, 3, 224, 224], "labels": 64, "dtype": "float32", "mean": -0.1, "std": 1.1}
     train.check("x", whole, whole)
     for change, words in [
-        ({"shape": [32, 3, 224, 224]}, "returns \\(32, 3, 224, 224\\)"),
-        ({"labels": 1}, "and 1 labels"),
+        ({"shape": [32, 3, 224, 224]}, "shape \\(32, 3, 224, 224\\)"),
+        ({"labels": 1}, "with 1 labels"),
         ({"dtype": "uint8"}, "returns uint8"),
         ({"mean": 110.0, "std": 60.0}, "mean is 110.00 and the standard deviation 60.00"),
     ]:
