@@ -81,7 +81,7 @@ def test_normalized_boxes_refer_to_the_decoded_image_and_are_used_by_ops_on_boxe
             "xyxy_normalized",
             'all "boxes" are outside the image of 60 x 80 pixels, such as 800, 600, 2400',
         ),
-        ([[40, 15, 32, 45]], "xyxy", '"boxes" contains a box with right < left or bottom < top: if they are not'),
+        ([[40, 15, 32, 45]], "xyxy", '"boxes" contains a box with right < left or bottom < top: if the boxes are not'),
         ([[1, 2, 3]], "xywh", '"boxes" must be rows of four numbers'),
         (["boxes"], "cxcywh_normalized", '"boxes" must be rows of four numbers'),
     ],
