@@ -115,6 +115,15 @@ class Fields:
         number = self.number(name)
         return int(number) if number.is_integer() else self.refuse(name, "must be an integer")
 
+    def length(self, name: str, most: int) -> int:
+        """Return the value of a field that must be an integer from 1 to ``most``."""
+        value = self.take(name)
+        return (
+            value
+            if type(value) is int and 1 <= value <= most
+            else self.refuse(name, f"must be an integer of 1 to {most}")
+        )
+
     def _finite(self, name: str, default: Any, counts: tuple[int, ...], *, positive: bool) -> tuple[float, ...]:
         values = finite(self.take(name, default))
         if len(values) not in counts:

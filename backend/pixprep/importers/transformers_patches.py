@@ -167,7 +167,7 @@ def patched(fields: Fields, processor: str, like: Like) -> tuple[list[Op], list[
         PipelineError: A field is not supported.
     """
     row = PATCHED[processor]
-    patch = _length(fields, "patch_size")
+    patch = fields.length("patch_size", MAX_PATCH)
     filter_: Filter = row.filter or fields.choice("resample", PILLOW_FILTERS)
     fields.take("resample")
     if filter_ == "nearest" and like == "torchvision":
@@ -180,7 +180,7 @@ Made = tuple[list[Op], list[Op]]
 
 
 def _siglip(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    count = _length(fields, "max_num_patches", most=MAX_COUNT)
+    count = fields.length("max_num_patches", MAX_COUNT)
     return [ResizeToPatches(patch_size=patch, max_patches=count, filter=filter_, like=like)], [
         Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
         PatchMask(patch, max_patches=count, name="pixel_attention_mask"),
@@ -189,7 +189,7 @@ def _siglip(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Lik
 
 
 def _gemma(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    merge = _length(fields, "pooling_kernel_size", most=64)
+    merge = fields.length("pooling_kernel_size", 64)
     count = fields.choice("max_soft_tokens", SOFT_TOKENS) * merge**2
     resize = ResizeToPatches(
         rule="gemma", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
@@ -202,7 +202,7 @@ def _gemma(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like
 
 
 def _kimi(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    merge, count = _length(fields, "merge_size", most=64), _length(fields, "max_patches", most=MAX_COUNT)
+    merge, count = fields.length("merge_size", 64), fields.length("max_patches", MAX_COUNT)
     most = fields.mapping("size").get("max_height")
     if type(most) is not int or not 1 <= most <= MAX_SIDE:
         fields.refuse("size", f"must have max_height, the maximum number of patches of a side, from 1 to {MAX_SIDE}")
@@ -214,8 +214,8 @@ def _kimi(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
 
 
 def _muse(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    merge, frames = _length(fields, "merge_size", most=64), _length(fields, "temporal_patch_size", most=64)
-    count = _length(fields, "max_image_tokens", most=MAX_COUNT // merge**2) * merge**2
+    merge, frames = fields.length("merge_size", 64), fields.length("temporal_patch_size", 64)
+    count = fields.length("max_image_tokens", MAX_COUNT // merge**2) * merge**2
     resize = ResizeToPatches(
         rule="muse", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
     )
@@ -227,12 +227,12 @@ def _muse(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
 
 def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     """Return the resize and the outputs of Qwen2-VL's class and of similar classes."""
-    merge, frames = _length(fields, "merge_size"), _length(fields, "temporal_patch_size")
+    merge, frames = fields.length("merge_size", MAX_PATCH), fields.length("temporal_patch_size", MAX_PATCH)
     if frames > 1 and row.layout == "hwc":
         fields.refuse("temporal_patch_size", "is not supported for this class unless it is 1")
     own_merge = merge if row.is_merged else 1
     if (expand := fields.take("patch_expand_factor", 1)) != 1:
-        merge *= _length(fields, "patch_expand_factor") if expand is not None else 1
+        merge *= fields.length("patch_expand_factor", MAX_PATCH) if expand is not None else 1
     least, most = _pixels(fields, row)
     resize: Op
     if row.is_halved:
@@ -278,12 +278,3 @@ def _pixels(fields: Fields, row: Patched) -> tuple[int, int]:
             "size", "must be shortest_edge and longest_edge, the minimum and the maximum number of pixels, up to 2^28"
         )
     return least, most
-
-
-def _length(fields: Fields, field: str, most: int = MAX_PATCH) -> int:
-    """Return the value of a field that must be an integer from 1 to ``most``."""
-    value = fields.take(field)
-    if type(value) is not int or not 1 <= value <= most:
-        fields.refuse(field, f"must be an integer of 1 to {most}")
-    number: int = value
-    return number

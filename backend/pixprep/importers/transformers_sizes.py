@@ -88,18 +88,18 @@ def _pixtral(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _glpn(fields: Fields, filter_: Filter, like: Like) -> Made:
-    multiple = _length(fields, "size_divisor")
+    multiple = fields.length("size_divisor", MAX_SIDE)
     return Made([ResizeByRule(rule="multiple", multiple=multiple, filter=filter_, like=like)], [_tensor(MAX_OPEN_SIDE)])
 
 
 def _textnet(fields: Fields, filter_: Filter, like: Like) -> Made:
-    (size,), multiple = _edges(fields, "size", ("shortest_edge",)), _length(fields, "size_divisor")
+    (size,), multiple = _edges(fields, "size", ("shortest_edge",)), fields.length("size_divisor", MAX_SIDE)
     resize = ResizeByRule(rule="shorter_up", size=size, multiple=multiple, filter=filter_, like=like)
     return Made([resize], [_tensor(max(MAX_OPEN_SIDE, size))])
 
 
 def _vilt(fields: Fields, filter_: Filter, like: Like) -> Made:
-    (size,), multiple = _edges(fields, "size", ("shortest_edge",)), _length(fields, "size_divisor")
+    (size,), multiple = _edges(fields, "size", ("shortest_edge",)), fields.length("size_divisor", MAX_SIDE)
     return Made(
         [ResizeByRule(rule="shorter_down", size=size, multiple=multiple, filter=filter_, like=like)], [_tensor()]
     )
@@ -126,7 +126,7 @@ def _idefics2(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
-    size, least = _edges(fields, "size", ("height", "width"), is_square=True), _length(fields, "min_size")
+    size, least = _edges(fields, "size", ("height", "width"), is_square=True), fields.length("min_size", MAX_SIDE)
     if size[0] != size[1] or least > size[0]:
         fields.refuse("size", "must have equal height and width, and not be smaller than min_size")
     geometry: list[Op] = [
@@ -139,7 +139,7 @@ def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 def _aria(fields: Fields, filter_: Filter, like: Like) -> Made:
     fields.expect_false("do_resize")
-    size, least = _length(fields, "max_image_size"), _length(fields, "min_image_size")
+    size, least = fields.length("max_image_size", MAX_SIDE), fields.length("min_image_size", MAX_SIDE)
     if size not in (490, 980):
         fields.refuse("max_image_size", "must be 490 or 980")
     if least > size:
@@ -175,7 +175,7 @@ def _perceiver(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _lcnet(fields: Fields, filter_: Filter, like: Like) -> Made:
-    size, multiple = _length(fields, "resize_short"), _length(fields, "size_divisor")
+    size, multiple = fields.length("resize_short", MAX_SIDE), fields.length("size_divisor", MAX_SIDE)
     ops: list[Op] = [ResizeByRule(rule="shorter_even", size=size, multiple=multiple, filter=filter_, like=like)]
     if not fields.flag("do_center_crop"):
         return Made(ops, [_tensor(max(MAX_OPEN_SIDE, size))])
@@ -187,7 +187,7 @@ def _recognizer(fields: Fields, filter_: Filter, like: Like) -> Made:
     height, width = _edges(fields, "size", ("height", "width"), is_square=True)
     if not fields.flag("do_pad") or _edges(fields, "pad_size", ("height", "width")) != (height, width):
         fields.refuse("pad_size", "must be equal to size, and do_pad must be true")
-    most = _length(fields, "max_image_width")
+    most = fields.length("max_image_width", MAX_SIDE)
     if most <= width:
         fields.refuse("max_image_width", f"must be greater than the width of size, {width}")
     resize = Resize(
@@ -225,10 +225,10 @@ def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "
         return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], [_tensor()])
     if size[0] != size[1]:
         fields.refuse("size", 'must have equal height and width if "crop_to_patches" is true')
-    most = _length(fields, "max_patches", MAX_TILES)
+    most = fields.length("max_patches", MAX_TILES)
     is_ovis = family == "ovis"
     covers = is_ovis and fields.flag("use_covering_area_grid")
-    fewest = 1 if covers or family == "cohere" else _length(fields, "min_patches", most)
+    fewest = 1 if covers or family == "cohere" else fields.length("min_patches", most)
     tiles: dict[str, Any] = {"tile_size": size[0], "thumbnail": "first" if is_ovis else "last"}
     grids = tuple(grid for grid in grids_of(fewest, most, "aspect_ratio") if max(grid) <= MAX_GRANITE_SIDE)
     if not grids:
@@ -299,7 +299,7 @@ def _mllama(fields: Fields, filter_: Filter, like: Like) -> Made:
         fields.refuse("size", "must have equal height and width")
     if not fields.flag("do_pad"):
         fields.refuse("do_pad", "must be true")
-    most = _length(fields, "max_image_tiles", MAX_TILES)
+    most = fields.length("max_image_tiles", MAX_TILES)
     sides = range(1, most + 1)
     grids = tuple((rows, columns) for rows in sides for columns in sides if rows * columns <= most)
     resize = ResizeToTiles(tile_size=tile[0], grids=grids, choose="scale", fit="top_left", filter=filter_, like=like)
@@ -315,10 +315,10 @@ def _mllama(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
-    tile = _length(fields, "tile_size")
+    tile = fields.length("tile_size", MAX_SIDE)
     if fields.take("vision_input_type") != "thumb+tile":
         return Made([Resize(height=tile, width=tile, filter=filter_, like=like)], [_tensor()])
-    most = _length(fields, "max_num_tiles", MAX_TILES)
+    most = fields.length("max_num_tiles", MAX_TILES)
     resize = ResizeToTiles(tile_size=tile, max_tiles=most, choose="canvas", filter=filter_, like=like)
     return Made([resize], [Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")])
 
@@ -526,12 +526,3 @@ def _mean_colour(fields: Fields) -> tuple[int, ...]:
     if len(levels) != 3 or not all(0 <= level <= 255 for level in levels):
         fields.refuse("image_mean", "must be three numbers from 0 to 1, because it is also the padding colour")
     return levels
-
-
-def _length(fields: Fields, field: str, most: int = MAX_SIDE) -> int:
-    """Return the value of a field that must be an integer from 1 to ``most``."""
-    value = fields.take(field)
-    if type(value) is not int or not 1 <= value <= most:
-        fields.refuse(field, f"must be an integer of 1 to {most}")
-    number: int = value
-    return number
