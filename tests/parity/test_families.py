@@ -16,7 +16,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.importers.transformers import from_transformers
-from pixprep.plan.geometry_steps import past
+from pixprep.plan.sizes import max_detr_side
 from support import images
 from support.images import png, scene
 from support.recipes import FAMILIES
@@ -295,6 +295,6 @@ def test_detrs_rounding_of_sizes_is_equal_for_2000_images():
         try:
             assert original.size(*sides) == theirs(*sides)
         except pp.ImageError:
-            assert max(theirs(*sides)) > past(1333)
+            assert max(theirs(*sides)) > max_detr_side(1333)
         others += hf.size(*sides) != theirs(*sides)
     assert others > 700, "docs/models.md says four of ten"

@@ -16,7 +16,7 @@ from pixprep import Engine, ImageError, Pipeline, PipelineError, letterbox, resi
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import DEFAULTS, FIXED, HARMLESS, UNUSED, WITHOUT_PIL
 from pixprep.importers.verify.originals import size_of
-from pixprep.plan.geometry_steps import past
+from pixprep.plan.sizes import max_detr_side
 from support.compare import assert_close
 from support.hub_configs import EXACT, REFUSED, clip, detr, efficientnet, vit
 from support.images import noise, others, photo, png, read, scene, with_exif
@@ -265,7 +265,7 @@ def test_detrs_size_is_equal_for_any_image():
                 compared += 1
                 assert op._step.size(*sides) == expected, sides
                 assert size_of(op, np.broadcast_to(np.uint8(0), (*sides, 3))) == expected, sides
-                assert max(expected) <= past(sizes[1])
+                assert max(expected) <= max_detr_side(sizes[1])
     assert compared > 150_000
     with pytest.raises(
         ImageError, match="6 x 1450 pixels would be resized to 6 x 1450, but the longer side must not exceed 1333"

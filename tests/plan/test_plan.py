@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import pixprep as pp
 from pixprep.pipeline import ops as op
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import Resize, past
+from pixprep.plan.geometry_steps import Resize
+from pixprep.plan.sizes import max_detr_side
 from support import reference
 
 NOWHERE = -1
@@ -279,7 +280,7 @@ def test_detrs_rounding_may_leave_an_image_above_the_maximum():
         (599, 1333),
         (800, 1066),
     ]
-    assert pp.resize(800, max_size=1333, rounding="detr").infer(pp.ImageSpec()).max_width == past(1333) == 1376
+    assert pp.resize(800, max_size=1333, rounding="detr").infer(pp.ImageSpec()).max_width == max_detr_side(1333) == 1376
     original = resize_rule("shorter", (800, 800), rounding="detr_original", most=1333)
     assert [original.size(*size) for size in ((600, 1334), (64, 3900))] == [(600, 1334), (22, 1340)]
     with pytest.raises(

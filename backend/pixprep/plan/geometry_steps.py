@@ -17,7 +17,7 @@ from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.parts import Extent, Roi
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.sizes import Sizer
+from pixprep.plan.sizes import Sizer, detr_size, max_detr_side
 from pixprep.plan.steps.levels import LevelStep, Resample
 from pixprep.plan.steps.step import Traits
 from pixprep.plan.tile_grids import TileGrid
@@ -448,27 +448,16 @@ class Resize(Traits):
         return min(scale, self.most / longest)
 
     def _by_detr(self, height: float, width: float) -> tuple[float, float]:
-        """Return the height and width as ``get_size_with_aspect_ratio`` of transformers 5 computes them.
-
-        If ``multiple`` is given, YOLOS's version of this function is used. If the rounding is ``detr_original``, the
-        function of this name in DETR's own code is used, which computes the longer side from the rounded shorter side.
+        """Return the height and width with a rounding of ``DETRS``; with ``multiple``, they are those of YOLOS.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The longer side would exceed ``past(self.most)``, because the image has only a few
+            ImageError: DOES_NOT_FIT: The longer side would exceed ``max_detr_side``, because the image has only a few
                 rows or columns.
         """
         assert self.most is not None
-        shortest, longest = min(height, width), max(height, width)
-        is_over = longest / shortest * self.height > self.most
-        exact = self.most * shortest / longest if is_over else self.height
-        shorter = round(exact)
-        if self.rounding == "detr_original":
-            exact = shorter = max(1, shorter)
-        if shorter == shortest and (height <= width or self.multiple == 1):
-            sides = height, width
-        else:
-            sides = (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
-        if max(sides) > past(self.most):
+        is_original, is_yolos = self.rounding == "detr_original", self.multiple > 1
+        sides = detr_size(height, width, self.height, self.most, is_original=is_original, is_yolos=is_yolos)
+        if max(sides) > max_detr_side(self.most):
             what = f"{height} x {width} pixels would be resized to {sides[0]} x {sides[1]}"
             raise ImageError("DOES_NOT_FIT", f"{what}, but the longer side must not exceed {self.most}")
         return sides
@@ -521,13 +510,3 @@ class Resize(Traits):
         antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
         part = "" if self.roi is None or isinstance(self.drawn, Requested) else f"{self.roi} "
         return f"resize {part}{to} ({self.filter}{antialias}; exactly {PROFILES[self.like].title}'s values)"
-
-
-def past(most: int) -> int:
-    """Return the maximum length of the longer side after a resize with a rounding of ``DETRS``.
-
-    The maximum exceeds ``most``, because these resizes do not change images whose shorter side has the requested length
-    after rounding. For example, with ``most=1333``, an image of 600 x 1334 is not resized. If the shorter side has n
-    pixels, the longer side may have up to ``most * n / (n - 0.5)`` pixels. This function returns the limit for n = 16.
-    """
-    return most + most // 31

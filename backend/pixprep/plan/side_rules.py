@@ -7,7 +7,7 @@ from math import floor
 from typing import Literal
 
 from pixprep.errors import ImageError
-from pixprep.plan.sizes import Bounds, Size
+from pixprep.plan.sizes import Bounds, Size, detr_size, max_detr_side
 from pixprep.spec import upward
 
 MAX_IDEFICS_SIDE = 4096
@@ -74,7 +74,7 @@ class SideRule:
                 ratio = max(height / self.height, width / self.width)
                 if ratio > 1:
                     height, width = floor(height / ratio), floor(width / ratio)
-                return upward(height, self.multiple), upward(width, self.multiple)
+                return self._upward(height, width)
             case "contain":
                 scale = min(self.height / height, self.width / width)
                 return int(height * scale), int(width * scale)
@@ -85,12 +85,10 @@ class SideRule:
             case "multiple":
                 return height // self.multiple * self.multiple, width // self.multiple * self.multiple
             case "shorter_up":
-                rows, columns = self._by_shorter(height, width)
-                return upward(rows, self.multiple), upward(columns, self.multiple)
+                return self._upward(*self._by_shorter(height, width))
             case "shorter_even":
                 scale = self.height / min(height, width)
-                rows, columns = round(height * scale), round(width * scale)
-                return upward(rows, self.multiple), upward(columns, self.multiple)
+                return self._upward(round(height * scale), round(width * scale))
             case "shorter_down":
                 return self._by_vilt(height, width)
             case "idefics3":
@@ -102,8 +100,13 @@ class SideRule:
             case "half":
                 return self._by_half(height, width)
             case "detr":
-                rows, columns = self._by_detr(height, width)
-                return upward(rows, self.multiple), upward(columns, self.multiple)
+                assert self.max_side is not None
+                rows, columns = detr_size(height, width, self.height, self.max_side)
+                return self._upward(int(rows), int(columns))
+
+    def _upward(self, rows: int, columns: int) -> Size:
+        """Round both sides up to multiples of ``multiple``."""
+        return upward(rows, self.multiple), upward(columns, self.multiple)
 
     def _by_longer(self, height: int, width: int) -> Size:
         """Return the size that transformers computes for Aria, or for DeepSeek-VL and Janus (``longer_even``)."""
@@ -205,17 +208,6 @@ class SideRule:
             sides = [max(multiple, floor(side / ratio / multiple) * multiple) for side in sides]
         return sides[0], sides[1]
 
-    def _by_detr(self, height: int, width: int) -> Size:
-        """Return the size that transformers' ``get_size_with_aspect_ratio`` computes."""
-        assert self.max_side is not None
-        shortest, longest = min(height, width), max(height, width)
-        is_over = longest / shortest * self.height > self.max_side
-        exact = self.max_side * shortest / longest if is_over else self.height
-        shorter = round(exact)
-        if shorter == shortest:
-            return height, width
-        return (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
-
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
@@ -223,10 +215,7 @@ class SideRule:
         sides: tuple[int | None, int | None]
         match self.rule:
             case "shrink":
-                sides = (
-                    upward(self.height, self.multiple),
-                    upward(self.width, self.multiple),
-                )
+                sides = self._upward(self.height, self.width)
             case "contain" | "thumbnail":
                 sides = self.height, self.width
             case "idefics3":
@@ -244,8 +233,8 @@ class SideRule:
                 sides = longest, longest
             case "detr":
                 assert self.max_side is not None
-                longest = upward(self.max_side + self.max_side // 31, self.multiple)
-                sides = longest, longest
+                longest = max_detr_side(self.max_side)
+                sides = self._upward(longest, longest)
             case _:
                 sides = None, None
         return Bounds(multiples, sides, None)

@@ -65,6 +65,41 @@ def _checked(rule: Sizer, rows: int, columns: int) -> Size:
     return rows, columns
 
 
+def detr_size(
+    height: float, width: float, size: int, most: int, *, is_original: bool = False, is_yolos: bool = False
+) -> tuple[float, float]:
+    """Return the height and width that transformers 5 computes with ``get_size_with_aspect_ratio``.
+
+    Args:
+        height: Height of the image.
+        width: Width of the image.
+        size: Requested length of the shorter side.
+        most: Requested maximum length of the longer side; see ``max_detr_side``.
+        is_original: Whether the function of this name in DETR's own code is used, which computes the longer side from
+            the rounded shorter side.
+        is_yolos: Whether YOLOS's version of the function is used.
+    """
+    shortest, longest = min(height, width), max(height, width)
+    is_over = longest / shortest * size > most
+    exact = most * shortest / longest if is_over else size
+    shorter = round(exact)
+    if is_original:
+        exact = shorter = max(1, shorter)
+    if shorter == shortest and (height <= width or not is_yolos):
+        return height, width
+    return (int(exact * height / width), shorter) if width < height else (shorter, int(exact * width / height))
+
+
+def max_detr_side(most: int) -> int:
+    """Return the maximum length of the longer side of a size from ``detr_size``.
+
+    The maximum exceeds ``most``, because images whose shorter side has the requested length after rounding do not
+    change. For example, with ``most=1333``, an image of 600 x 1334 is not resized. If the shorter side has n pixels,
+    the longer side may have up to ``most * n / (n - 0.5)`` pixels. This function returns the limit for n = 16.
+    """
+    return most + most // 31
+
+
 @dataclass(frozen=True)
 class PixelBudget:
     """Size rule that rounds both sides to multiples of ``factor``, and limits the total number of pixels.

@@ -10,11 +10,11 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.limits import MAX_SIDE, Bounded, Length, LengthOrInput, need_pixel_values, requested
 from pixprep.pipeline.ops.op import ImageOp, Op, settle
 from pixprep.plan import geometry_steps
-from pixprep.plan.geometry_steps import past
 from pixprep.plan.inputs import Number, Requested
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.parts import EDGES, Roi
 from pixprep.plan.profiles import PROFILES
+from pixprep.plan.sizes import max_detr_side
 from pixprep.spec import DETRS, Bound, Filter, ImageSpec, InputSpec, Like, SideRounding, rounded
 
 
@@ -262,7 +262,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     @property
     def _bounds(self) -> tuple[tuple[int, int], tuple[int | None, int | None]]:
         """Minimum and maximum (height, width) of the result, for images of any size."""
-        longest = self._to_multiple(past(self.max_size) if self.max_size and self.rounding in DETRS else self.max_size)
+        longest = self._to_multiple(
+            max_detr_side(self.max_size) if self.max_size and self.rounding in DETRS else self.max_size
+        )
         one = self._to_multiple(1) or 1
         if self.size is None:
             height, width = (self.max_size if isinstance(side, str) else side for side in (self.height, self.width))

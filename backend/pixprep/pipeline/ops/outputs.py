@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Annotated, Literal, cast
 
 from pixprep.errors import PipelineError
+from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops.limits import (
     MAX_SIDE,
     FillColor,
@@ -210,23 +211,22 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
 
 
 class NumbersOp(OutputOp, frozen=True):
-    """Base of the ops that output sizes, scales and transforms of the image; some of them have a field ``order``."""
+    """Base of the ops that output numbers about the image; some of them have a field ``order``."""
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         return f"output {self.lower(before, self.infer(image)).meaning}"
 
-    def infer(self, image: ImageSpec) -> TensorSpec:
-        is_transform = op_name(self) == "transform"
-        shape = (3, 3) if getattr(self, "matrix", False) else (4,) if is_transform else (2,)
-        return TensorSpec(shape=shape, dtype="float32", low=-float(2**31), high=float(2**31))
+    def grid_of(self, before: Lowered) -> PatchLayout | None:
+        """Return the layout of the patches or tiles that the numbers describe. None means that they describe none."""
+        del before
+        return None
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         kind = cast("NumbersKind", op_name(self))
-        if kind in ("scale_factor", "transform"):
-            _check_geometry(before, is_axis_aligned=spec.shape != (3, 3))
         geometry = None if kind == "original_size" else before.geometry
         is_x_first = getattr(self, "order", None) in ("wh", "xy")
-        return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first)
+        patches = self.grid_of(before)
+        return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first, patches=patches)
 
 
 class _SizeOp(NumbersOp, frozen=True):
@@ -271,7 +271,20 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
     """
 
 
-class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
+class _MapOp(NumbersOp, frozen=True):
+    """Base of the ops that output numbers of the map from the decoded image to the image at this op."""
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        is_transform = op_name(self) == "transform"
+        shape = (3, 3) if getattr(self, "matrix", False) else (4,) if is_transform else (2,)
+        return TensorSpec(shape=shape, dtype="float32", low=-float(2**31), high=float(2**31))
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        _check_geometry(before, is_axis_aligned=spec.shape != (3, 3))
+        return super().lower(before, spec)
+
+
+class ScaleFactor(_MapOp, frozen=True, tag="scale_factor"):
     """Defines an output: the scale from the decoded image to the image at this op, float32 ``[scale_y, scale_x]``.
 
     The output contains the first two numbers of ``transform``. PaddleDetection's models have an input named
@@ -288,7 +301,7 @@ class ScaleFactor(NumbersOp, frozen=True, tag="scale_factor"):
     order: ScaleOrder = "yx"
 
 
-class Transform(NumbersOp, frozen=True, tag="transform"):
+class Transform(_MapOp, frozen=True, tag="transform"):
     """Defines an output: the transform from the decoded image to the image at this op.
 
     The output is float32 ``[scale_y, scale_x, offset_y, offset_x]``. In pixels, ``decoded * scale + offset`` is the

@@ -9,10 +9,10 @@ from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout, PatchOrder
 from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.op import OutputOp
-from pixprep.pipeline.ops.outputs import MAX_VALUES
+from pixprep.pipeline.ops.outputs import MAX_VALUES, NumbersOp
 from pixprep.pipeline.ops.sizes import Count
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import NumbersPlan, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.spec import ImageSpec, Padding, TensorDType, TensorSpec
 
 Few = Annotated[int, Within(1, 64)]
@@ -122,10 +122,10 @@ class Patches(PatchOp, frozen=True, tag="patches"):
         return before.tensor(spec)
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return the image as {self.dtype} {self.infer(image).patches}"
+        return f"output the image as {self.dtype} {self.infer(image).patches}"
 
 
-class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
+class PatchGrid(PatchOp, NumbersOp, frozen=True, tag="patch_grid"):
     """Defines an output: the number of patches of the image along each axis, without padding.
 
     With ``"order": "thw"``, the output corresponds to ``image_grid_thw`` of Qwen2-VL and related models, where an image
@@ -147,14 +147,8 @@ class PatchGrid(PatchOp, frozen=True, tag="patch_grid"):
         self.layout_of(image)
         return TensorSpec(shape=(len(self.order),), dtype=self.dtype, low=1, high=65535)
 
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        return NumbersPlan(spec=spec, kind="patch_grid", geometry=before.geometry, patches=self.grid_of(before))
 
-    def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return {self.lower(before, self.infer(image)).meaning}"
-
-
-class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
+class PatchMask(PatchOp, NumbersOp, frozen=True, tag="patch_mask"):
     """Defines an output: a mask that is 1 for each patch of the image, and 0 for each patch of padding.
 
     The output corresponds to ``pixel_attention_mask`` of SigLIP 2.
@@ -178,9 +172,3 @@ class PatchMask(PatchOp, frozen=True, tag="patch_mask"):
         layout = self.layout_of(image)
         assert layout.fixed is not None
         return TensorSpec(shape=(layout.fixed,), dtype=self.dtype, low=0, high=1)
-
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        return NumbersPlan(spec=spec, kind="patch_mask", geometry=before.geometry, patches=self.grid_of(before))
-
-    def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return {self.lower(before, self.infer(image)).meaning}"

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from pixprep.errors import PipelineError
+from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.op import OutputOp
+from pixprep.pipeline.ops.outputs import NumbersOp
 from pixprep.pipeline.ops.patches import Patches
 from pixprep.pipeline.ops.sizes import BySize
 from pixprep.plan import geometry_steps
@@ -191,10 +193,10 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         where = {"first": " after a thumbnail", "last": " and a thumbnail", None: ""}[self.thumbnail]
-        return f"return the image as {self.dtype} tiles of {self.tile_size} x {self.tile_size} pixels{where}"
+        return f"output the image as {self.dtype} tiles of {self.tile_size} x {self.tile_size} pixels{where}"
 
 
-class TileCount(_TileOp, frozen=True, tag="tile_count"):
+class TileCount(_TileOp, NumbersOp, frozen=True, tag="tile_count"):
     """Defines an output: the number of tiles of the image, including the thumbnail, as in ``tiles``.
 
     The output corresponds to ``num_patches`` of InternVL. To get the numbers of rows and columns, use ``patch_grid``
@@ -213,16 +215,12 @@ class TileCount(_TileOp, frozen=True, tag="tile_count"):
     def infer(self, image: ImageSpec) -> TensorSpec:
         return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=self.spec_of(image, "float32").largest[0])
 
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+    def grid_of(self, before: Lowered) -> PatchLayout:
         layout = Patches(self.tile_size).grid_of(before)
-        layout = replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
-        return NumbersPlan(spec=spec, kind="tile_count", geometry=before.geometry, patches=layout)
-
-    def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return {self.lower(before, self.infer(image)).meaning}"
+        return replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
 
 
-class TileGridId(OutputOp, frozen=True, tag="tile_grid_id"):
+class TileGridId(NumbersOp, frozen=True, tag="tile_grid_id"):
     """Defines an output: the number of the grid of tiles among the ``grids`` of ``resize_to_tiles``, from 1.
 
     It is the ``aspect_ratio_ids`` of Llama 3.2 Vision. ``resize_to_tiles`` must have ``grids``, whose order it follows.
@@ -244,7 +242,4 @@ class TileGridId(OutputOp, frozen=True, tag="tile_grid_id"):
         resize = before.resize
         if resize is None or not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
             raise PipelineError("requires that resize_to_tiles is the last op before it, except normalize")
-        return NumbersPlan(spec=spec, kind="tile_grid_id", geometry=before.geometry, tiles=resize.sizer)
-
-    def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return {self.lower(before, self.infer(image)).meaning}"
+        return replace(super().lower(before, spec), tiles=resize.sizer)

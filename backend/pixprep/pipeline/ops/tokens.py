@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from pixprep.errors import PipelineError
+from pixprep.pipeline.ops.outputs import NumbersOp
 from pixprep.pipeline.ops.patches import PatchOp
-from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import NumbersPlan
 from pixprep.spec import ImageSpec, TensorSpec
 
 
-class PatchPositions(PatchOp, frozen=True, tag="patch_positions"):
+class PatchPositions(PatchOp, NumbersOp, frozen=True, tag="patch_positions"):
     """Defines an output: the position of each patch in the grid, ``[max_patches, 2]``, and -1 for padding.
 
     The output corresponds to ``image_position_ids`` of Gemma 4.
@@ -38,20 +37,8 @@ class PatchPositions(PatchOp, frozen=True, tag="patch_positions"):
         assert layout.fixed is not None
         return TensorSpec(shape=(layout.fixed, 2), dtype=self.dtype, low=-1, high=65535)
 
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        return NumbersPlan(
-            spec=spec,
-            kind="patch_positions",
-            geometry=before.geometry,
-            is_x_first=self.order == "xy",
-            patches=self.grid_of(before),
-        )
 
-    def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return {self.lower(before, self.infer(image)).meaning}"
-
-
-class TokenCount(PatchOp, frozen=True, tag="token_count"):
+class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):
     """Defines an output: the number of image tokens, which is the number of merge windows of the image, ``[1]``.
 
     A prompt contains this number of placeholders for the image. For Gemma 4, the output corresponds to
@@ -70,9 +57,3 @@ class TokenCount(PatchOp, frozen=True, tag="token_count"):
     def infer(self, image: ImageSpec) -> TensorSpec:
         self.layout_of(image)
         return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=2**31 - 1)
-
-    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
-        return NumbersPlan(spec=spec, kind="token_count", geometry=before.geometry, patches=self.grid_of(before))
-
-    def described(self, image: ImageSpec, before: Lowered) -> str:
-        return f"return {self.lower(before, self.infer(image)).meaning}"
