@@ -8,7 +8,7 @@ from PIL import ImageOps
 
 import pixprep as pp
 from pixprep.importers.verify.report import Certificate, Row, Tolerance
-from pixprep.show.drawing import MARGIN, SIDE, WIDTH, fitted, fitted_size, levels_of, shown_as, to_png
+from pixprep.show.drawing import MARGIN, SIDE, WIDTH, fitted, fitted_size, levels_of, shown_as, to_png, with_grid
 from pixprep.show.pictures import panels, photo_of, stages
 from pixprep.show.preview import preview
 from pixprep.show.worst import worst, worst_row
@@ -125,6 +125,32 @@ def test_padding_has_its_colour_and_the_photo_an_outline():
         panels_of(pp.letterbox(64, 64, fill=(7, 7, 7)), pp.tensor())[1].words[-1]
         == "The padding has the pixel value 7."
     )
+
+
+def test_the_grid_of_tiles_and_merge_windows_is_drawn_on_the_second_picture():
+    tiles = pp.resize_to_tiles(tile_size=64, max_tiles=6), pp.tiles(tile_size=64, thumbnail="last")
+    panel = panels_of(*tiles, encoded=png(np.zeros((200, 300, 3), np.uint8)))[1]
+    assert panel.words[1:] == [
+        "The grid has 2 rows and 3 columns of 64 x 64 pixels.",
+        "The last tile is a thumbnail, which shows the whole image.",
+    ]
+    lines = panel.pixels.any(axis=2)
+    assert np.flatnonzero(lines.all(axis=1)).tolist() == [panel.pixels.shape[0] // 2]
+    assert np.flatnonzero(lines.all(axis=0)).tolist() == [panel.pixels.shape[1] // 3, 2 * panel.pixels.shape[1] // 3]
+
+    patches = pp.resize(height=56, width=84), pp.patches(patch_size=14, merge_size=2)
+    panel = panels_of(*patches, encoded=png(np.zeros((200, 300, 3), np.uint8)))[1]
+    assert panel.words[1:] == [
+        "The grid has 4 rows and 6 columns of 14 x 14 pixels.",
+        "The lines separate merge windows of 2 x 2 patches.",
+    ]
+    lines = panel.pixels.any(axis=2)
+    assert (lines.all(axis=1).sum(), lines.all(axis=0).sum()) == (1, 2)
+
+
+def test_the_lines_of_a_grid_do_not_hide_the_picture():
+    drawn = with_grid(np.zeros((40, 40, 3), np.uint8), rows=2, columns=9)
+    assert (drawn.any(axis=(1, 2)).sum(), drawn.any(axis=(0, 2)).sum()) == (1, 40)  # columns of 4 pixels have no lines
 
 
 @pytest.mark.parametrize("orientation", [3, 6, 8])

@@ -35,6 +35,7 @@ _NARROWEST = 300
 
 _PAPER, INK, FAINT, _LINE = "#ffffff", "#1f2328", "#656d76", "#d0d7de"
 CROP, _WRONG, _WRONG_PAPER = "#ff7a00", "#b42318", "#fef0ee"
+_NARROWEST_CELL = 5
 _BAR = 4  # approximate width of a histogram's bar in pixels
 _PLOT = 170  # height of a histogram in pixels
 
@@ -109,6 +110,21 @@ def fitted_size(shape: tuple[int, ...], side: int = SIDE) -> tuple[int, int]:
     longer = max(shape[:2])
     scale = side // longer if longer <= side else side / longer
     return max(1, round(shape[0] * scale)), max(1, round(shape[1] * scale))
+
+
+def with_grid(pixels: U8, rows: int, columns: int) -> U8:
+    """Draw the lines between the cells of a grid on a picture uint8 (height, width, 3), and return the picture.
+
+    If the cells are narrower than ``_NARROWEST_CELL`` pixels, no lines are drawn, because they would hide the picture.
+    """
+    drawn = pixels.copy()
+    for axis, count in enumerate((rows, columns)):
+        side = pixels.shape[axis]
+        if side >= count * _NARROWEST_CELL:
+            lines = np.arange(1, count) * side // count
+            at = (lines,) if axis == 0 else (slice(None), lines)
+            drawn[at] = drawn[at] // 4 + np.uint8(3) * (np.array(ImageColor.getrgb(CROP), np.uint8) // 4)
+    return drawn
 
 
 def class_colour(number: int) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pixprep.engine.decoders import Encoded
 from pixprep.engine.engine import Engine
 from pixprep.engine.options import USUAL, EngineOptions
+from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
@@ -30,6 +31,7 @@ from pixprep.show.drawing import (
     fitted,
     histogram,
     shown_as,
+    with_grid,
 )
 from pixprep.show.preview import Preview, Shown, notes, preview
 
@@ -190,9 +192,25 @@ def _placed(found: Preview, shown: Shown) -> Panel:
     if shown.margin and not shown.is_moved:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
         words.append(f"The padding has the pixel value {', '.join(map(str, fill))}.")
+    patches = shown.plan.spec.patches
+    if patches is not None:
+        rows, columns = (side // multiple for side, multiple in zip((height, width), patches.multiples, strict=True))
+        pixels = with_grid(pixels, rows, columns)
+        words += _grid_words(patches, height, width)
     return Panel(
         f"2  {_done(found, shown)}", f"{width} wide, {height} high, pixel values 0 to 255", pixels, words, frame, 1
     )
+
+
+def _grid_words(patches: PatchLayout, height: int, width: int) -> Iterator[str]:
+    """Yield sentences about the grid that ``_placed`` draws."""
+    rows, columns = patches.grid(height, width)
+    high, wide = patches.size
+    yield f"The grid has {rows} rows and {columns} columns of {high} x {wide} pixels."
+    if patches.merge > 1:
+        yield f"The lines separate merge windows of {patches.merge} x {patches.merge} patches."
+    if patches.total(height, width) > patches.count(height, width):
+        yield f"The {patches.thumbnail} tile is a thumbnail, which shows the whole image."
 
 
 def _done(found: Preview, shown: Shown) -> str:
