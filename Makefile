@@ -191,7 +191,7 @@ parity-tensorflow: .venv-tensorflow/.done
 models: .venv-models/.done .venv/.dev
 	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/importers/test_models.py
 	.venv-models/bin/pytest tests/parity/test_model_warps.py tests/parity/test_mediapipe.py
-	$(VENV)/pytest $(SERVER)/test_ocr.py
+	$(VENV)/pytest $(SERVER)/test_ocr.py $(SERVER)/test_towers.py
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training/frameworks
