@@ -21,11 +21,11 @@ import pytest
 
 from pixprep.errors import ImageError, PixprepError, SetupError
 from pixprep.serving.embedded.connection import RequestError
-from pixprep.serving.page.handler import CONNECTIONS, HURRY_S, PageServer
+from pixprep.serving.page.handler import CONNECTIONS, PageServer
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 LIMIT = 1000
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 class Photos:
@@ -362,19 +362,18 @@ def connections(page, stack, count):
     return [stack.enter_context(socket.create_connection(address, timeout=TIMEOUT_S)) for _ in range(count)]
 
 
-def test_slow_clients_delay_an_honest_one_only_by_seconds(page):
+def test_slow_clients_do_not_block_an_honest_one():
     """There are three times as many slow clients as the limit allows.
 
-    Without a shorter timeout while other clients wait, they would block the page for three times 20 s.
+    Without a shorter timeout while other clients wait, they would block the page until ``read_s`` has passed, which is
+    later than this test waits.
     """
-    starts = ["", "GET / HTTP/1.1\r\nHost: ", HEAD.format(host=page.host) + "Content-Length: 900\r\n\r\nphoto"]
-    with ExitStack() as stack:
+    starts = ["", "GET / HTTP/1.1\r\nHost: ", HEAD + "Content-Length: 900\r\n\r\nphoto"]
+    with closing(Page(read_s=10 * TIMEOUT_S)) as page, ExitStack() as stack:
         for index, connection in enumerate(connections(page, stack, 3 * CONNECTIONS)):
-            connection.sendall(starts[index % len(starts)].encode())
-        start = time.monotonic()
+            connection.sendall(starts[index % len(starts)].format(host=page.host).encode())
         assert page.send()[0] == 200
-        assert time.monotonic() - start < 5 * HURRY_S + 5  # the machine may be busy
-    assert len(page.photos.asked) == 1
+        assert len(page.photos.asked) == 1
 
 
 def test_a_photo_that_is_being_processed_has_no_time_limit(page):

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import shutil
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -217,10 +216,11 @@ def test_the_metrics_port_counts_images_by_outcome(server):
         r'pixprep_batch_images_count{model="pre.pixprep",version="1"} [1-9]',
         r'pixprep_shared_memory_used_bytes{model="pre.pixprep",version="1"} [1-9]',
     )
-    missing, deadline = lines, time.monotonic() + 10
-    while missing:  # the metrics are updated every two seconds
-        assert time.monotonic() < deadline, missing
-        missing = [line for line in lines if not re.search(line, metrics_of(server))]
+
+    def missing():  # the metrics are updated every two seconds
+        return [line for line in lines if not re.search(line, metrics_of(server))]
+
+    wait_until(lambda: not missing(), missing)
 
 
 def test_the_page_of_metrics_lists_every_metric_of_the_port(server):
