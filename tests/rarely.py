@@ -81,7 +81,11 @@ KEPT = {
     "test_a_process_killed_while_its_model_is_reloaded_is_reported_as_killed": 0,
     "tests/serving/server/test_embedded_server.py::"
     "test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before": 1,
-    "tests/serving/server/test_faults.py::test_every_request_gets_one_right_response_or_a_clear_error": 11,
+    "tests/serving/server/test_faults.py::test_mutated_requests_get_a_response_or_a_closed_connection": 0,
+    "tests/serving/server/test_faults.py::test_200_clients_at_once_get_their_responses": 0,
+    "tests/serving/server/test_faults.py::"
+    "test_a_batch_that_does_not_fit_into_shared_memory_fails_and_the_next_request_is_served": 0,
+    "tests/serving/server/test_faults.py::test_a_full_disk_for_the_log_costs_no_request": 0,
     "tests/serving/server/test_inputs.py::test_the_page_shows_the_output_of_send": 1,
     "tests/serving/server/test_page.py::test_the_page_survives_a_restart_of_triton_and_ends_with_the_supervisor": 1,
     "tests/serving/server/test_page.py::test_nothing_overlaps_or_overflows_in_any_colour_scheme_and_width": 0,

@@ -10,7 +10,7 @@ import pytest
 from pixprep.errors import SetupError
 from pixprep.serving.embedded import doctor
 from pixprep.serving.embedded.doctor import Check
-from serving.fault_cases import in_own_mounts
+from support.limits import in_own_mounts
 
 
 def test_every_trap_is_checked_and_this_machine_passes():
