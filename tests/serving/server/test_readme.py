@@ -16,9 +16,10 @@ import pytest
 pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).parents[3]
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 CLASS = re.compile(r"    logits +(\d+\.\d{4})  class +(\d+)  (.+)")
-MAKE, DEMO, PYTHON, INSTALL, FILE, MISTAKE, IMPORT, SERVE, CURL_SH, CURL, REFUSAL = range(11)
+MAKE, DEMO, FILE, MISTAKE, IMPORT, SERVE, CURL, REFUSAL, PYTHON = range(9)
 
 
 def classes(text):
@@ -36,8 +37,8 @@ def run(tmp_path_factory):
     shutil.copytree(ROOT / "client_examples", folder / "client_examples")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-    def run(lines, **variables):
-        environment = {**os.environ, "PATH": path, **variables}
+    def run(lines):
+        environment = {**os.environ, "PATH": path}
         done = subprocess.run(
             ["/bin/sh", "-ec", lines], cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
@@ -50,14 +51,14 @@ def run(tmp_path_factory):
 
 
 def test_each_block_is_followed_here():
-    assert [language for language, _ in BLOCKS] == ["", "text", "python", "", "json", "", "", "", "", "", "text"]
+    assert [language for language, _ in BLOCKS] == ["", "text", "json", "", "", "", "", "text", "python"]
 
 
 def test_the_two_commands_and_the_install_match_the_makefile_and_the_package():
     makefile = (ROOT / "Makefile").read_text()
     assert [line.split()[:2] for line in BLOCKS[MAKE][1].splitlines()] == [["make", "demo"], ["make", "test"]]
     assert "pixprep demo $(PHOTOS) --model-repository model_repository" in makefile
-    assert BLOCKS[INSTALL][1] == 'pip install ".[demo]"\npixprep demo\n'  # tests/package tests the installation
+    assert '`pip install ".[demo]"`' in TEXT  # tests/package tests the installation
     assert re.search(r"^demo = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 
@@ -91,7 +92,7 @@ def test_the_imported_pipeline_can_be_verified_and_explained(run):
     assert (code, out.splitlines()[0]) == (0, "pipeline.json: resnet50 of keras, pixels as in pillow")
     assert out.endswith("\nexact: every op and every field of resnet50; the pixels of Pillow 13.0.0\n")
     assert err.endswith("\nnext  pixprep verify pipeline.json\n")
-    (explain,) = re.findall(r"`(pixprep explain .*?)`", (ROOT / "README.md").read_text())
+    (explain,) = re.findall(r"`(pixprep explain .*?)`", TEXT)
     shutil.copy(run.folder / "client_examples" / "images" / "flower.jpg", run.folder / "photo.jpg")
     assert run(explain)[0] == 0
     assert (run.folder / "stages.png").stat().st_size > 10_000
@@ -114,11 +115,6 @@ def test_the_built_repository_serves_the_clients(run):
     ) as server:
         try:
             host = re.search(r"http://(\S+)", server.stdout.readline())[1]
-            command, *shown = BLOCKS[CURL_SH][1].splitlines()
-            code, out, err = run(command.removeprefix("$ "), HOST=host)
-            assert (code, err, out.splitlines()[0]) == (0, "", shown[0])
-            assert classes(out) == classes("\n".join(shown))
-            assert scores(out) == pytest.approx(scores("\n".join(shown)), abs=0.01)
             curl = BLOCKS[CURL][1].replace("localhost:8000", host)
             assert host in curl
             assert run(curl)[0] == 0
