@@ -74,10 +74,16 @@ class PipelineError(PixprepError):
     """A pipeline, or the configuration of the model that serves it, is invalid. Its author must fix it.
 
     Messages may contain file names from untrusted sources. Therefore ``shown`` is applied to each line.
+
+    Attributes:
+        limit: Limit that the size of an output violates, for callers that know a remedy. ``no bound``: the size differs
+            between images and has no upper bound. ``response``: the outputs exceed the size of a response. None for all
+            other errors.
     """
 
-    def __init__(self, *lines: object) -> None:
+    def __init__(self, *lines: object, limit: Literal["no bound", "response"] | None = None) -> None:
         super().__init__(*map(shown, lines))
+        self.limit = limit
 
 
 class SetupError(PixprepError):

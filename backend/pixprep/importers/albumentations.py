@@ -97,8 +97,7 @@ def from_albumentations(
         return assembled(served, training=trained, like="opencv", **origin)
     except PipelineError as error:
         text = str(error) if served and trained else _with_path(str(error), paths)
-        is_unbounded = "no upper bound" in text
-        hint = "; in this importer, set the option max_size, such as max_size=4096" if is_unbounded else ""
+        hint = "; in this importer, set the option max_size, such as max_size=4096" * (error.limit == "no bound")
         raise PipelineError(text + hint) from None
 
 

@@ -207,7 +207,8 @@ def error_prefix(where: str) -> Iterator[None]:
         yield
     except PipelineError as error:
         text = str(error)
-        raise PipelineError(text if text.startswith(f"{where}: ") else f"{where}: {text}") from None
+        text = text if text.startswith(f"{where}: ") else f"{where}: {text}"
+        raise PipelineError(text, limit=error.limit) from None
 
 
 def finite(value: Any) -> tuple[float, ...]:

@@ -259,7 +259,7 @@ def at(index: int, op: Op, where: str = "") -> Iterator[None]:
     try:
         yield
     except PipelineError as error:
-        raise PipelineError(f"{op_label(index, op)}: {where}{error}") from None
+        raise PipelineError(f"{op_label(index, op)}: {where}{error}", limit=error.limit) from None
 
 
 def op_label(index: int, op: Op) -> str:
@@ -274,7 +274,8 @@ def _check_size(size: int, where: str) -> None:
     if size > MAX_OUTPUT_BYTES:
         raise PipelineError(
             f"{where}the outputs of one image take {size:,} bytes, but a response of the server may contain at most "
-            f"{MAX_OUTPUT_BYTES:,}"
+            f"{MAX_OUTPUT_BYTES:,}",
+            limit="response",
         )
 
 

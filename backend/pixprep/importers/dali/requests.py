@@ -157,7 +157,7 @@ def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
     try:
         is_open = any(output.spec.is_open for output in Pipeline(ops_with_min).outputs.values())
     except PipelineError as error:
-        if "a response of the server may contain at most" not in str(error):
+        if error.limit != "response":
             raise
         is_open = True
     if not is_open:

@@ -134,7 +134,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         if image.max_height is None or image.max_width is None:
             raise PipelineError(
                 "the size differs from image to image and has no upper bound: add center_crop or letterbox, set "
-                '"height" and "width" or "max_size" in resize, or set "max_size" in tensor'
+                '"height" and "width" or "max_size" in resize, or set "max_size" in tensor',
+                limit="no bound",
             )
         if self.channels == 4 and image.channels != 3:
             raise PipelineError('"channels": 4 requires an image with three channels, but the image is grayscale')
