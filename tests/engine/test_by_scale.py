@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from engine.resize_twin import resample
+from engine.opencv4 import cv2
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
@@ -27,8 +27,11 @@ def scale_of(size):
     return scale if round(scale * max(size)) <= 71 else 71 / max(size)
 
 
-@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "bicubic", "lanczos4"])
-def test_sampling_positions_follow_the_scale_and_not_the_rounded_size(filter_name):
+@pytest.mark.parametrize(
+    ("filter_name", "way"),
+    [("nearest", cv2.INTER_NEAREST), ("bilinear", cv2.INTER_LINEAR), ("lanczos4", cv2.INTER_LANCZOS4)],
+)
+def test_sampling_positions_follow_the_scale_and_not_the_rounded_size(filter_name, way):
     def pairs():
         pipeline = pp.Pipeline([pp.decode(), scaled(filter_name), pp.tensor(dtype="uint8", layout="hwc")])
         geometry = pipeline.plan.outputs["tensor"].geometry
@@ -40,7 +43,8 @@ def test_sampling_positions_follow_the_scale_and_not_the_rounded_size(filter_nam
             ours = resize.resize(pixels, how)
             if (placement.resized[0] / size[0]) != placement.resized[1] / size[1]:
                 assert not np.array_equal(ours, by_sides(pixels, placement.resized, "opencv", filter_name))
-            yield f"{size}", ours, resample(pixels, how)
+            scale = scale_of(size)
+            yield f"{size}", ours, cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=way)
 
     assert_equal(pairs())
 

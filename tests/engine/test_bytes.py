@@ -1,4 +1,4 @@
-"""Tests that copies, lookups, elastic fields and filters in C match NumPy at each x86-64 level."""
+"""Tests that copies, lookups, elastic fields and filters in C are the same in every layout and at each x86-64 level."""
 
 import ctypes
 import os
@@ -6,27 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image, ImageEnhance
 
 import pixprep as pp
-from engine import filter_twin
 from pixprep.engine.kernels import elastic, filters, levels, native, resize
 from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.steps.levels import Filter
 from pixprep.plan.steps.warps import Elastic, Warp
-from support import elastic_twin
 from support.images import noise, scene
 
 SIZES = [(1, 1), (3, 2), (2, 5), (4, 16), (3, 17), (2, 33), (5, 64), (3, 101)]
 
 
 @pytest.fixture(params=native.levels())
-def level(request, monkeypatch):
-    """Return the kernels that are compiled for one x86-64 level."""
+def use_level(request, monkeypatch):
+    """Return a function that replaces the kernels of this processor by those that are compiled for one x86-64 level."""
     library = native.library()
     if "/" not in str(os.environ.get(native.SETTING)):  # a library given by path is tested alone
         library = ctypes.CDLL(str(Path(native.__file__).with_name(f"pixprep-{request.param}.so")))
-    for module in (resize, elastic, filters):
-        monkeypatch.setattr(module, "library", lambda: library)
+    return lambda: [monkeypatch.setattr(module, "library", lambda: library) for module in (resize, elastic, filters)]
 
 
 def layouts(height, width, planes):
@@ -42,8 +40,8 @@ def layouts(height, width, planes):
 
 
 @pytest.mark.parametrize("planes", [1, 3, 4])
-def test_bytes_are_copied_and_looked_up_between_all_layouts_and_flips(planes, level):
-    del level
+def test_bytes_are_copied_and_looked_up_between_all_layouts_and_flips(planes, use_level):
+    use_level()
     one = np.random.default_rng(2).permutation(256).astype(np.uint8)
     tables = [None, np.tile(one, (planes, 1)), np.stack([np.roll(one, 5 * plane) for plane in range(planes)])]
     levels_ = np.arange(256, dtype=np.uint8)
@@ -80,14 +78,15 @@ def assert_untouched(target, around):
 
 
 @pytest.mark.parametrize("sigma", [(5.0, 5.0), (1.0, 0.3), (0.1, 9.0), (0.0, 0.0), (2.0, 6.5)], ids=str)
-def test_elastic_fields_and_their_windows_equal_numpy(sigma, level):
-    del level
-    for height, width, seed in ((60, 81, 5), (59, 66, 2**64 - 1), (75, 100, 77 << 33)):
+def test_elastic_fields_and_their_windows_are_the_same_at_each_level(sigma, use_level):
+    sizes = [(60, 81, 5), (59, 66, 2**64 - 1), (75, 100, 77 << 33)]
+    fields = [elastic.displacement(Elastic((50.0, -31.7), sigma, seed), *size) for *size, seed in sizes]
+    use_level()
+    for (height, width, seed), found in zip(sizes, fields, strict=True):
         field = Elastic((50.0, -31.7), sigma, seed)
-        assert np.array_equal(
-            elastic.displacement(field, height, width), elastic_twin.displacement(field, height, width)
-        )
-        expected = elastic_twin.looked_at(field, height, width)
+        assert np.array_equal(elastic.displacement(field, height, width), found)
+        across, down = elastic.identity(width), elastic.identity(height)[:, None]
+        expected = np.stack([across + found[0], down + found[1]])
         for top, left, rows, columns in ((0, 0, height, width), (7, 5, 20, 33), (height - 3, width - 18, 3, 18)):
             step = Warp(
                 (1, 0, 0, 0, 1, 0), (height, width), top, left, rows, columns, None, "nearest", "torchvision", field
@@ -111,14 +110,32 @@ def test_elastic_fields_and_their_windows_equal_numpy(sigma, level):
     ],
     ids=str,
 )
-def test_filters_equal_numpy_in_every_layout(step, level):
-    del level
-    for planes in (1, 3):
-        for height, width in ((4, 3), (5, 16), (9, 23), (21, 40)):
-            for name, image in layouts(height, width, planes):
-                image[...] = noise(height, width, planes, seed=height)
-                for view in (image, image[::-1], image[:, ::-1]):
-                    assert np.array_equal(filters.filtered(step, view), filter_twin.filtered(step, view)), name
+def test_filters_are_the_same_in_every_layout_and_at_each_level(step, use_level):
+    found = {}
+    for turn in range(2):
+        for size in ((4, 3, 1), (5, 16, 1), (9, 23, 3), (21, 40, 3)):
+            for name, image in layouts(*size):
+                image[...] = noise(*size, seed=size[0])
+                for view in (image, image[::-1][::-1], image[:, ::-1].copy()[:, ::-1]):
+                    expected = found.setdefault(size, filters.filtered(step, np.ascontiguousarray(view)))
+                    assert np.array_equal(filters.filtered(step, view), expected), name
+                assert (filters.filtered(step, image[::-1])[::-1] == expected).all()
+        if turn == 0:
+            use_level()
+
+
+@pytest.mark.parametrize("size", [(1, 9), (2, 40), (9, 23), (33, 70)])
+def test_filters_equal_pillow_and_opencv(size):
+    from engine.opencv4 import cv2  # noqa: PLC0415 - this import skips the test without OpenCV 4
+
+    image = noise(*size)
+    for factor in (0.0, 0.3, 1.9, 4.0):
+        expected = ImageEnhance.Sharpness(Image.fromarray(image)).enhance(factor)
+        assert np.array_equal(filters.filtered(Filter("sharpness", "pillow", factor), image), np.asarray(expected))
+    for rows, columns in ((weights(7, 2.0), weights(5, 1.0)), (weights(3, 0.4), weights(41, 9.0))):
+        step = Filter("blur", "opencv", rows=rows, columns=columns)
+        expected = cv2.sepFilter2D(image, -1, np.array(columns, np.float32), np.array(rows, np.float32))
+        assert np.array_equal(filters.filtered(step, image), expected)
 
 
 CURVES = pp.posterize(3), pp.brightness(1.4), pp.solarize(99), pp.invert(), pp.gamma(0.7)

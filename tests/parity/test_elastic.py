@@ -10,8 +10,8 @@ import pytest
 import pixprep as pp
 from pixprep.engine.kernels import elastic
 from pixprep.engine.kernels.levels import apply_steps
+from pixprep.plan.draws.philox import philox
 from pixprep.plan.steps.warps import Elastic
-from support import elastic_twin
 from support.images import scene
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its elastic transform was not compared")
@@ -93,6 +93,15 @@ def test_positions_without_displacement_equal_pytorch_for_every_size():
         assert np.array_equal(elastic.identity(side), theirs), side
 
 
+def noise_of(seed, height, width):
+    """Return float64 (2, height, width): uniformly distributed integers from -2^23 to 2^23 - 1 for x and for y."""
+    count = height * width
+    counters = np.zeros((2, -(-count // 4), 4), np.uint32)
+    counters[:, :, 0], counters[1, :, 1] = np.arange(counters.shape[1]), 1
+    words = philox(counters, (seed >> 32, seed & 0xFFFFFFFF)) >> np.uint32(8)
+    return words.reshape(2, -1)[:, :count].reshape(2, height, width) - 2.0**23
+
+
 @pytest.mark.parametrize(("dtype", "most"), [(torch.float64, 2e-7), (torch.float32, 5e-6)], ids=str)
 @pytest.mark.parametrize("fields", [{}, {"alpha": [30.0, 80.0], "sigma": [1.7, 4.3]}, {"sigma": 0.0}], ids=str)
 def test_the_field_of_given_noise_equals_torchvision(fields, dtype, most, monkeypatch):
@@ -104,7 +113,7 @@ def test_the_field_of_given_noise_equals_torchvision(fields, dtype, most, monkey
     farthest = largest = 0
     for seed in range(12):
         height, width = 41 + 13 * seed, 160 - 7 * seed
-        noise = elastic_twin.noise(seed << 40 | 77, height, width)
+        noise = noise_of(seed << 40 | 77, height, width)
         rand = iter(torch.from_numpy((noise + 2.0**23) * 2.0**-24).to(dtype)[:, None, None])
         monkeypatch.setattr(torch, "rand", lambda *_, rand=rand: next(rand))
         expected = theirs.make_params([torch.zeros(3, height, width)])["displacement"][0].numpy()
