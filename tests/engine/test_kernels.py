@@ -284,30 +284,6 @@ with engine(filter="bicubic") as running:
     assert _python(ENGINE + code) == ["0"]
 
 
-LEVELS = native.levels()
-
-
-@pytest.mark.parametrize("level", LEVELS[1:])
-def test_tensors_are_the_same_on_each_level(level):
-    code = """
-import hashlib
-ops = [
-    pp.decode(), pp.resize(64), pp.center_crop(56), pp.rotate(20, filter="bilinear"), pp.saturation(1.3), pp.hue(0.2),
-    pp.saturation(0.8, like="torchvision"), pp.hue(-0.2, like="torchvision"), pp.normalize(), pp.tensor(),
-]
-engines = [engine(filter="bilinear"), engine(filter="lanczos"), engine(like="torchvision"), pp.Engine(pp.Pipeline(ops))]
-for each in engines:
-    (tensor,) = each.run([photo()])
-    print(hashlib.sha256(tensor.tobytes()).hexdigest())
-print(native.library()._name)
-"""
-    *best, _ = _python(ENGINE + code)
-    *other, chosen = _python(ENGINE + code, PIXPREP_KERNELS=level)
-    assert other == best
-    assert len(set(best)) == 4
-    assert Path(chosen).stem == f"pixprep-{level}"
-
-
 def test_a_processor_without_higher_levels_uses_the_first(monkeypatch):
     for has, expected in (
         (set(), ["x86-64"]),

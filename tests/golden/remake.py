@@ -3,10 +3,10 @@
     .venv/bin/python tests/golden/remake.py [--accept-changed-pixels]
 
 Review the diff before you commit it. The defaults of a format version never change: only lines and fields may be added.
-Any other change needs a new version of the format. The tensors of a file do not change either: new lists of
-``frozen_pixels.cases`` are added to ``pixels.jsonl``, and nothing is written if an existing list produces different
-tensors. With ``--accept-changed-pixels``, changed tensors are also written. The changelog must then name the library
-whose pixels changed, and explain why the new pixels are closer to that library.
+Any other change needs a new version of the format. The tensors of a file do not change either: digests are added to the
+lines of ``pixels.jsonl`` that have only ``ops``, and nothing is written if an existing list produces different tensors.
+With ``--accept-changed-pixels``, changed tensors are also written. The changelog must then name the library whose
+pixels changed, and explain why the new pixels are closer to that library.
 """
 
 import json
