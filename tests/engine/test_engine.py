@@ -196,9 +196,6 @@ def test_requested_outputs_are_computed_and_the_first_tensor_by_default():
         assert list(engine.run_batch([GOOD[0]], outputs=["middle"]).outputs) == ["middle"]
         assert engine.run_batch([b"broken"], outputs=[]).outputs == {}
         assert_close(engine.run([GOOD[0]])[0], engine.run_batch([GOOD[0]]).outputs["pixels"][0], EQUAL)
-        with pytest.raises(pp.PipelineError) as caught:
-            engine.run_batch([], outputs=["logits"])
-    assert str(caught.value) == f'the pipeline has no output "logits"; its outputs are {", ".join(SEVERAL.outputs)}'
 
 
 def test_outputs_of_branches_equal_their_chains():
@@ -232,61 +229,15 @@ def test_times_are_reported_for_each_image(engine):
     assert batch.transform_s[0] > 0
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threads": 0}, "threads must be an integer of at least 1, not 0"),
-        ({"threads": "2"}, "threads must be an integer of at least 1, not '2'"),
-        ({"device": 0}, 'unknown device "0": use "cpu", "gpu", or "gpu:1", "gpu:2", …'),
-        ({"device": "tpu"}, 'unknown device "tpu": use "cpu", "gpu", or "gpu:1", "gpu:2", …'),
-        ({"damage": "x"}, "damage must be one of strict, structural, pillow, lenient, not 'x'"),
-        ({"decoder": ["cpu"]}, "decoder must be one of consistent, cuda, cpu, not ['cpu']"),
-        ({"decoder": "fastest"}, 'decoder "fastest" was removed: use "consistent", which is the default'),
-        (
-            {"device": "gpu"},
-            'device "gpu" requires cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, '
-            'or use the device "cpu"',
-        ),
-    ],
-)
-def test_invalid_engine_options_are_rejected_with_a_message(options, message, monkeypatch):
+def test_a_gpu_without_cupy_is_rejected_with_the_command_that_installs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     monkeypatch.delitem(sys.modules, "pixprep.gpu.device", raising=False)
-    with pytest.raises(pp.PixprepError) as caught:
-        pp.Engine(PIPELINE, **options)
-    assert str(caught.value) == message
-
-
-LIST = "encoded must be a list of images, each the bytes of a file, not "
-READ = ": read the file with Path(name).read_bytes()"
-
-
-@pytest.mark.parametrize(
-    ("images", "message"),
-    [
-        (GOOD[0], f"{LIST}bytes: pass [image] for a single image"),
-        (bytearray(GOOD[0]), f"{LIST}bytearray: pass [image] for a single image"),
-        (memoryview(GOOD[0]), f"{LIST}memoryview: pass [image] for a single image"),
-        ("photo.jpg", f"{LIST}str{READ}"),
-        (Path("photo.jpg"), f"{LIST}PosixPath{READ}"),
-        (np.zeros((4, 4, 3), np.uint8), f"{LIST}ndarray: only a pipeline whose first op is pixels accepts arrays"),
-        ((image for image in GOOD), f"{LIST}generator"),
-        (None, f"{LIST}NoneType"),
-        (["photo.jpg"], f"image 1 of 1 must be the bytes of a file, not str{READ}"),
-        ([GOOD[0], Path("photo.jpg")], f"image 2 of 2 must be the bytes of a file, not PosixPath{READ}"),
-        (
-            [np.zeros((4, 4, 3), np.uint8)],
-            "image 1 of 1 must be the bytes of a file, not ndarray: only a pipeline whose first op is pixels "
-            "accepts arrays",
-        ),
-        ([[GOOD[0]]], "image 1 of 1 must be the bytes of a file, not list"),
-    ],
-)
-def test_inputs_that_are_not_lists_of_encoded_images_are_rejected(engine, images, message):
-    for run in (engine.run, engine.run_batch):
-        with pytest.raises(TypeError) as caught:
-            run(images)
-        assert str(caught.value) == message
+    with pytest.raises(pp.SetupError) as caught:
+        pp.Engine(PIPELINE, device="gpu")
+    assert str(caught.value) == (
+        'device "gpu" requires cupy: pip install ".[gpu-cuda12]" (or gpu-cuda13) in a checkout of pixprep, or use the '
+        'device "cpu"'
+    )
 
 
 def test_sequences_and_subclasses_of_bytes_are_accepted(engine):

@@ -8,7 +8,7 @@ from pixprep.engine.kernels.warp import warped
 from pixprep.plan import matrices
 from pixprep.plan.steps.warps import Warp
 
-COUNT = 2000
+COUNT = 400
 
 
 def cases():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.errors import ImageError, PipelineError
+from pixprep.errors import ImageError
 from pixprep.patch_layout import PatchLayout
+from support.asking import ask
 from support.compare import assert_close
 from support.images import noise, png, scene
 
@@ -29,16 +30,6 @@ def expected(image, patch, merge=1, frames=1, layout="chw"):
                     else:
                         rows.append(np.tile(block.transpose(1, 2, 0).ravel(), frames))
     return np.stack(rows)
-
-
-def run(ops, encoded):
-    """Return the outputs for one image by name."""
-    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
-        batch = engine.run_batch([encoded])
-    (error,) = batch.errors
-    if error is not None:
-        raise error
-    return {name: np.asarray(values[0]) for name, values in batch.outputs.items()}
 
 
 LAYOUTS = {
@@ -71,7 +62,7 @@ def test_each_patch_contains_its_block_of_the_tensor(around, layout, dtype):
     fields = {"patch_size": 8 // LAYOUTS[layout].get("merge_size", 1), **LAYOUTS[layout]}
     shared = [pp.decode(), *AROUND[around], *([] if dtype == "uint8" else [NORMALIZE])]
     tensor = pp.tensor(dtype=dtype, name="tensor", max_size=4096)
-    found = run([*shared, tensor, pp.patches(**fields, dtype=dtype, name="patches")], png(scene(61, 83)))
+    found = ask([*shared, tensor, pp.patches(**fields, dtype=dtype, name="patches")], png(scene(61, 83)))
     own = {name: fields[name] for name in fields if name not in ("patch_size", "merge_size", "temporal_patch_size")}
     whole = expected(
         found["tensor"], fields["patch_size"], fields.get("merge_size", 1), fields.get("temporal_patch_size", 1), **own
@@ -82,21 +73,21 @@ def test_each_patch_contains_its_block_of_the_tensor(around, layout, dtype):
 
 def test_gray_images_have_patches_of_one_channel():
     ops = [pp.decode(color="gray"), pp.resize_to_pixels(**RESIZE), pp.normalize(0.5, 0.25)]
-    found = run([*ops, pp.tensor(name="tensor", max_size=4096), pp.patches(8, name="patches")], png(scene(50, 90)))
+    found = ask([*ops, pp.tensor(name="tensor", max_size=4096), pp.patches(8, name="patches")], png(scene(50, 90)))
     assert found["patches"].shape[1] == 64
     assert_close(found["patches"], expected(found["tensor"], 8))
 
 
 def test_bgr_is_the_order_of_the_channels_in_a_patch():
     ops = [pp.decode(color="bgr"), pp.resize_to_pixels(**RESIZE), NORMALIZE]
-    found = run([*ops, pp.tensor(name="tensor", max_size=4096), pp.patches(4, 2, name="patches")], png(scene(50, 90)))
+    found = ask([*ops, pp.tensor(name="tensor", max_size=4096), pp.patches(4, 2, name="patches")], png(scene(50, 90)))
     assert_close(found["patches"], expected(found["tensor"], 4, 2))
 
 
 def test_a_patch_that_is_not_flattened_has_the_same_values():
     ops = [pp.decode(), pp.resize_to_pixels(**RESIZE), NORMALIZE]
     flat, whole = (pp.patches(4, temporal_patch_size=2, flat=flat, name=f"is_{flat}") for flat in (True, False))
-    found = run([*ops, flat, whole], png(scene(50, 90)))
+    found = ask([*ops, flat, whole], png(scene(50, 90)))
     assert found["is_False"].shape[1:] == (6, 4, 4)
     assert_close(found["is_False"].reshape(found["is_True"].shape), found["is_True"])
 
@@ -145,57 +136,10 @@ def test_the_patches_of_a_batch_are_padded_to_the_largest_number():
 @pytest.mark.parametrize("order", ["hw", "thw"])
 def test_the_grid_equals_the_number_of_patches(order):
     ops = [pp.decode(), pp.resize_to_pixels(**RESIZE), pp.patches(4, 2, name="patches", dtype="uint8")]
-    found = run([*ops, pp.patch_grid(4, 2, order=order, name="grid"), pp.image_size(name="size")], png(scene(33, 190)))
+    found = ask([*ops, pp.patch_grid(4, 2, order=order, name="grid"), pp.image_size(name="size")], png(scene(33, 190)))
     assert found["grid"].dtype == np.int64
     assert found["grid"].tolist() == [1, *(found["size"] // 4)][-len(order) :]
     assert found["grid"].prod() == len(found["patches"])
-
-
-REFUSED = {
-    "a size that is not a multiple": (
-        [pp.resize(height=30, width=32), pp.patches(8)],
-        "the height of the image must be a multiple of patch_size * merge_size, 8, but it is 30",
-    ),
-    "a size of any image": (
-        [pp.patches(8)],
-        "must be a multiple of patch_size * merge_size, 8, but it is only known to be a multiple of 1",
-    ),
-    "incomplete merge windows": (
-        [pp.resize_to_pixels(multiple=8, max_pixels=999), pp.patches(8, 2)],
-        "must be a multiple of patch_size * merge_size, 16, but it is only known to be a multiple of 8",
-    ),
-    "a crop after the rule": (
-        [pp.resize_to_pixels(multiple=8, max_pixels=999), pp.crop(0, 0, 7, 8), pp.patches(8)],
-        "the height of the image must be a multiple of patch_size * merge_size, 8, but it is 7",
-    ),
-    "too many patches": (
-        [pp.resize_to_pixels(multiple=8, max_pixels=999), pp.patches(8, max_patches=3)],
-        '"max_patches" is 3, but an image may have ',
-    ),
-    "bytes that are normalized": (
-        [pp.resize(height=32, width=32), pp.normalize(), pp.patches(8, dtype="uint8")],
-        "uint8 cannot represent normalized values",
-    ),
-    "patches of two layouts": (
-        [pp.resize(height=32, width=32), pp.patches(8, layout="hwc", flat=False)],
-        '"flat": false requires "layout": "chw"',
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_pipeline_without_complete_patches_is_rejected(case):
-    ops, message = REFUSED[case]
-    with pytest.raises(PipelineError) as caught:
-        pp.Pipeline([pp.decode(), *ops])
-    assert message in str(caught.value)
-
-
-def test_a_mask_needs_a_number_of_patches_and_limits_must_be_consistent():
-    with pytest.raises(PipelineError, match='requires "max_patches"'):
-        pp.patch_mask(8)
-    with pytest.raises(PipelineError, match='"min_pixels" 9 must not exceed "max_pixels" 8'):
-        pp.resize_to_pixels(multiple=1, min_pixels=9, max_pixels=8)
 
 
 def test_an_image_that_is_too_long_fails_alone():

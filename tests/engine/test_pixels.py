@@ -106,13 +106,6 @@ def test_arrays_of_other_libraries_are_accepted():
     assert all(np.array_equal(other, expected) for other in others)
 
 
-def test_the_bytes_of_a_file_are_rejected_before_tensors_are_allocated():
-    """Otherwise, one tensor per byte would be allocated, which would take terabytes."""
-    engine = pp.Engine(pp.Pipeline([pp.pixels(), pp.resize(256), pp.center_crop(224), pp.tensor()]))
-    with pytest.raises(TypeError, match="this pipeline begins with pixels and accepts arrays, not bytes"):
-        engine.run(bytes(1 << 22))
-
-
 def test_nothing_is_copied_before_the_kernel():
     plan = pp.Pipeline([pp.pixels(given="bgr"), pp.crop(1, 1, 4, 4), pp.tensor(dtype="uint8")]).plan
     decoder = PixelsDecoder(plan, Limits(), of=host_array)

@@ -302,30 +302,6 @@ def test_a_batch_equals_its_images_one_by_one():
                 assert_close(alone.outputs[name][0], batch.outputs[name][index], EQUAL)
 
 
-CONTRADICTIONS = {
-    '"like": "torchvision"': ({"like": "torchvision"}, '"like": "pillow"'),
-    '"like": "dali"': ({"like": "dali"}, '"like": "pillow"'),
-    '"filter": "nearest"': ({"filter": "nearest"}, '"filter": "bilinear"'),
-    '"filter": "box"': ({"filter": "box"}, '"filter": "bilinear"'),
-    '"antialias": false': ({"antialias": False}, '"antialias": true'),
-}
-
-
-@pytest.mark.parametrize("field", CONTRADICTIONS)
-@pytest.mark.parametrize("op", [pp.resize, pp.letterbox])
-def test_a_resize_that_promises_exact_pixels_is_rejected(op, field):
-    options, remedy = CONTRADICTIONS[field]
-    ops = [op(height=8, width=8, **options), pp.tensor()]
-    with pytest.raises(pp.PipelineError) as caught:
-        pp.Pipeline([pp.decode(reduced=True), *ops])
-    name = {pp.resize: "resize", pp.letterbox: "letterbox"}[op]
-    assert str(caught.value) == (
-        f'ops[1] "{name}": {field} is not supported with "reduced": true in decode, which changes pixel values: '
-        f'write {remedy}, or remove "reduced"'
-    )
-    pp.Pipeline([pp.decode(), *ops])
-
-
 def test_verify_rejects_reduced_decoding():
     ops = [*shorter(20), pp.tensor()]
     with pytest.raises(pp.PipelineError, match='verify the pipeline without "reduced"'):

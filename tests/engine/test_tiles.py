@@ -7,26 +7,33 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from engine.frozen_pixels import RULES
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.side_rules import Rule
+from support.asking import ask
 from support.compare import assert_close
 from support.images import noise, png, scene
 
 NORMALIZE = pp.normalize((0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
 TILE = 16
 CHOICES = ("aspect_ratio", "scale", "resolution", "coverage", "canvas")
+RULES = {
+    "shrink": {"size": 60, "width": 50, "multiple": 8},
+    "contain": {"size": 60, "width": 50},
+    "longer": {"size": 70, "min_size": 30},
+    "longer_even": {"size": 70, "min_size": 30},
+    "bounded": {"size": 70, "min_size": 30},
+    "multiple": {"multiple": 6},
+    "shorter_up": {"size": 30, "multiple": 8},
+    "shorter_even": {"size": 30, "multiple": 8},
+    "shorter_down": {"size": 48, "multiple": 8},
+    "detr": {"size": 48, "max_size": 90, "multiple": 8},
+    "half": {"size": 40, "max_size": 120, "multiple": 8},
+    "idefics3": {"size": 70},
+    "up": {"multiple": 24},
+    "thumbnail": {"size": 60, "width": 50},
+}
+"""Fields of each formula of ``resize_by_rule``."""
 SIZES = [*product((1, 7, 16, 40, 100, 331), (1, 9, 16, 50, 160, 640))]
-
-
-def run(ops, encoded):
-    """Return the outputs for one image by name."""
-    with pp.Engine(pp.Pipeline(ops), threads=1, odd_range=True) as engine:
-        batch = engine.run_batch([encoded])
-    (error,) = batch.errors
-    if error is not None:
-        raise error
-    return {name: np.asarray(values[0]) for name, values in batch.outputs.items()}
 
 
 def cropped_tiles(image):
@@ -44,11 +51,11 @@ def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole
     shared = [pp.decode(name="photo"), resize, *arithmetic]
     tensor = pp.tensor(dtype=dtype, name="whole", max_size=4096)
     count = pp.tile_count(TILE, thumbnail=place, name="count")
-    found = run(
+    found = ask(
         [*shared, tensor, pp.tiles(TILE, thumbnail=place, dtype=dtype, name="tiles"), count], png(scene(50, 90))
     )
     small = [pp.decode(), pp.resize(height=TILE, width=TILE, filter="bicubic"), *arithmetic, pp.tensor(dtype=dtype)]
-    thumbnail = run(small, png(scene(50, 90)))["tensor"]
+    thumbnail = ask(small, png(scene(50, 90)))["tensor"]
     expected = cropped_tiles(found["whole"])
     assert len(expected) > 1
     if place is not None:
@@ -58,9 +65,11 @@ def test_each_tile_is_a_part_of_the_resized_image_and_the_thumbnail_is_the_whole
     assert_close(found["tiles"], np.stack(expected))
 
 
-def test_padding_is_black_and_centred_and_the_image_keeps_its_aspect_ratio():
+@pytest.mark.parametrize("before", [[], [pp.pad(square=True)]], ids=["", "a black pad"])
+def test_padding_is_black_and_centred_and_the_image_keeps_its_aspect_ratio(before):
     resize = pp.resize_to_tiles(tile_size=TILE, grids=[(1, 2)], choose="resolution", fit="center")
-    whole = run([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(60, 60) // 2 + 100))["tensor"]
+    ops = [pp.decode(), *before, resize, pp.tensor(dtype="uint8", layout="hwc")]
+    whole = ask(ops, png(noise(60, 60) // 2 + 100))["tensor"]
     assert whole.shape == (16, 32, 3)
     assert not whole[:, :8].any()
     assert not whole[:, 24:].any()
@@ -71,7 +80,7 @@ def test_padding_is_black_and_centred_and_the_image_keeps_its_aspect_ratio():
 def test_an_image_of_one_tile_has_a_thumbnail_only_if_requested(always):
     resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=4)
     tiles = pp.tiles(TILE, thumbnail="last", thumbnail_of_one=always, dtype="uint8", name="tiles")
-    found = run([pp.decode(), resize, tiles], png(noise(9, 9)))["tiles"]
+    found = ask([pp.decode(), resize, tiles], png(noise(9, 9)))["tiles"]
     assert len(found) == 1 + always
     assert np.array_equal(found[0], found[-1])
 
@@ -82,17 +91,17 @@ def test_a_thumbnail_of_the_tiles_is_a_second_resize_of_the_tiled_image():
         pp.tensor(dtype="uint8", name="whole", layout="hwc", max_size=4096),
         pp.tiles(TILE, thumbnail="last", thumbnail_of="tiles", dtype="uint8", name="tiles"),
     ]
-    found = run([pp.decode(), resize, *outputs], png(scene(50, 90)))
+    found = ask([pp.decode(), resize, *outputs], png(scene(50, 90)))
     again = [pp.decode(), pp.resize(height=TILE, width=TILE, filter="lanczos"), pp.tensor(dtype="uint8")]
-    assert np.array_equal(found["tiles"][-1], run(again, png(found["whole"]))["tensor"])
+    assert np.array_equal(found["tiles"][-1], ask(again, png(found["whole"]))["tensor"])
 
 
 def test_steps_on_the_photo_change_its_thumbnail_too():
     """A reduced decode and the EXIF orientation affect both the tiles and the thumbnail."""
     ops = [pp.crop(5, 9, 40, 80), pp.flip(), pp.resize_to_tiles(tile_size=TILE, max_tiles=4), NORMALIZE]
-    found = run([pp.decode(), *ops, pp.tiles(TILE, thumbnail="first")], png(scene(50, 90)))["tiles"]
+    found = ask([pp.decode(), *ops, pp.tiles(TILE, thumbnail="first")], png(scene(50, 90)))["tiles"]
     small = [*ops[:2], pp.resize(height=TILE, width=TILE), NORMALIZE, pp.tensor()]
-    assert_close(found[0], run([pp.decode(), *small], png(scene(50, 90)))["tensor"])
+    assert_close(found[0], ask([pp.decode(), *small], png(scene(50, 90)))["tensor"])
 
 
 @pytest.mark.parametrize("choose", CHOICES)
@@ -123,60 +132,11 @@ def test_criteria_choose_different_grids():
     assert pp.resize_to_tiles(**grids, choose="resolution").sizer.grid(14, 100) == (2, 9)
 
 
-REJECTED = {
-    "no tiles": ({"tile_size": 8}, 'needs either "max_tiles" or "grids"'),
-    "too few": ({"tile_size": 8, "max_tiles": 2, "min_tiles": 3}, '"min_tiles" 3 must not exceed "max_tiles" 2'),
-    "an empty grid": ({"tile_size": 8, "grids": [(0, 2)]}, '"grids" must be pairs of rows and columns'),
-    "canvas": ({"tile_size": 8, "grids": [(1, 2)], "choose": "canvas"}, "alone"),
-    "too many pixels": ({"tile_size": 16384, "max_tiles": 2}, "more than 2^28 pixels in total"),
-}
-
-
-@pytest.mark.parametrize("case", REJECTED)
-def test_fields_of_tiles_are_checked(case):
-    fields, message = REJECTED[case]
-    with pytest.raises(PipelineError) as caught:
-        pp.resize_to_tiles(**fields)
-    assert message in str(caught.value)
-
-
-def test_a_thumbnail_needs_a_resize_to_tiles_directly_before_it():
-    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=4)
-    for ops in ([pp.resize(height=32, width=32)], [resize, pp.flip()], [resize, pp.posterize(3)]):
-        with pytest.raises(PipelineError, match="between resize_to_tiles and tiles"):
-            pp.Pipeline([pp.decode(), *ops, pp.tiles(TILE, thumbnail="last")])
-    with pytest.raises(PipelineError, match='requires "thumbnail"'):
-        pp.tiles(TILE, thumbnail_of_one=True)
-
-
-@pp.operator("acme.same", version=1, place="levels")
-def same(image):
-    return image
-
-
 REAL = pp.resize(height=32, width=32, like="tensorflow")
-BEFORE_A_THUMBNAIL = {
-    "an operator": ([pp.resize(height=32, width=32), same()], "photo", "after a custom operator"),
-    "erasing": (
-        [pp.resize_to_tiles(tile_size=TILE, max_tiles=4), NORMALIZE, pp.random_erasing()],
-        "photo",
-        "random_erasing",
-    ),
-    "float32": ([REAL], "tiles", "do not round to uint8"),
-}
-
-
-@pytest.mark.parametrize("case", BEFORE_A_THUMBNAIL)
-def test_a_thumbnail_that_would_be_wrong_is_rejected(case):
-    ops, of, message = BEFORE_A_THUMBNAIL[case]
-    with pytest.raises(PipelineError, match=message):
-        pp.Pipeline([pp.decode(), *ops, pp.tiles(TILE, thumbnail="last", thumbnail_of=of)])
-
-
 RESIZES = {
     "roi": (pp.resize(height=48, width=32, like="dali", roi=(5, 5, 30, 40)), {}),
     "multiple": (pp.resize(size=50, multiple=32, max_size=128, rounding="half_even"), {}),
-    "input": (pp.resize(size="size", max_size=128), {"size": [np.array([40])]}),
+    "input": (pp.resize(size="size", max_size=128), {"size": [40]}),
 }
 
 
@@ -188,12 +148,9 @@ def test_a_thumbnail_of_the_tiles_shows_them_after_any_resize(case):
         pp.tensor(dtype="uint8", name="whole", layout="hwc", max_size=4096),
         pp.tiles(TILE, thumbnail="last", thumbnail_of="tiles", dtype="uint8", name="tiles"),
     ]
-    with pp.Engine(pp.Pipeline([pp.decode(), resize, *pad, *outputs]), threads=1, odd_range=True) as engine:
-        batch = engine.run_batch([png(scene(50, 90))], inputs=inputs)
-    assert batch.errors == [None]
-    found = {name: np.asarray(values[0]) for name, values in batch.outputs.items()}
+    found = ask([pp.decode(), resize, *pad, *outputs], png(scene(50, 90)), **inputs)
     again = [pp.decode(), pp.resize(height=TILE, width=TILE, like=resize.like), pp.tensor(dtype="uint8")]
-    assert np.array_equal(found["tiles"][-1], run(again, png(found["whole"]))["tensor"])
+    assert np.array_equal(found["tiles"][-1], ask(again, png(found["whole"]))["tensor"])
 
 
 def test_a_reduced_decode_keeps_enough_pixels_for_the_thumbnail():
@@ -205,29 +162,11 @@ def test_a_reduced_decode_keeps_enough_pixels_for_the_thumbnail():
     assert plan.place(3200, 3200).denominator > 1
 
 
-PADDED = pp.resize_to_tiles(tile_size=TILE, max_tiles=4, choose="resolution", fit="center")
-
-
-@pytest.mark.parametrize(
-    ("ops", "message"),
-    [
-        ([pp.rotate(30)], "after a warp or another resize"),
-        ([pp.pad(square=True, fill=200)], "another colour"),
-        ([pp.pad(square=True, fill="colour")], "another colour"),
-    ],
-    ids=["a warp", "a pad", "a colour of the request"],
-)
-def test_a_fit_that_would_lose_its_padding_or_that_of_a_pad_is_rejected(ops, message):
-    with pytest.raises(PipelineError, match=message):
-        pp.Pipeline([pp.decode(), *ops, PADDED, pp.tiles(TILE)])
-    pp.Pipeline([pp.decode(), pp.pad(square=True), PADDED, pp.tiles(TILE)])
-
-
 def test_the_number_of_tiles_is_at_most_the_declared_maximum():
     big = [pp.decode(), pp.resize(height=160, width=320), pp.tile_count(TILE, name="count"), pp.tiles(TILE)]
     pipeline = pp.Pipeline(big)
     assert pipeline.outputs["count"].spec.high == 200
-    assert run(big, png(scene(50, 90)))["count"] == 200
+    assert ask(big, png(scene(50, 90)))["count"] == 200
 
 
 def test_fields_of_a_rule_are_those_that_it_uses():
@@ -265,20 +204,12 @@ def test_a_size_is_within_the_bounds_that_the_pipeline_declares(rule):
 
 def test_an_image_is_resized_twice_only_if_again_is_set():
     first = pp.resize(height=40, width=60)
-    with pytest.raises(PipelineError, match="already resized"):
-        pp.Pipeline([pp.decode(), first, pp.resize_by_rule(rule="up", multiple=16), pp.tensor(max_size=99)])
     second = pp.resize_by_rule(rule="up", multiple=16, again=True)
     tensor = pp.tensor(dtype="uint8", layout="hwc", max_size=99)
-    found = run([pp.decode(), first, second, tensor], png(scene(50, 90)))["tensor"]
-    once = run([pp.decode(), first, pp.tensor(dtype="uint8", layout="hwc")], png(scene(50, 90)))["tensor"]
-    twice = run([pp.decode(), pp.resize(height=48, width=64), tensor], png(once))["tensor"]
+    found = ask([pp.decode(), first, second, tensor], png(scene(50, 90)))["tensor"]
+    once = ask([pp.decode(), first, pp.tensor(dtype="uint8", layout="hwc")], png(scene(50, 90)))["tensor"]
+    twice = ask([pp.decode(), pp.resize(height=48, width=64), tensor], png(once))["tensor"]
     assert np.array_equal(found, twice)
-
-
-def test_values_of_a_resize_that_does_not_round_are_not_resized_again():
-    again = pp.resize_by_rule(rule="up", multiple=TILE, again=True)
-    with pytest.raises(PipelineError, match="cannot be resized again"):
-        pp.Pipeline([pp.decode(), REAL, again, pp.tensor(max_size=99)])
 
 
 NARROW = {
@@ -312,7 +243,7 @@ def test_positions_and_tokens_are_those_of_the_patches():
         pp.token_count(4, 2, max_patches=40, name="tokens"),
         pp.patch_grid(4, name="grid"),
     ]
-    found = run([pp.decode(), resize, *outputs], png(scene(30, 70)))
+    found = ask([pp.decode(), resize, *outputs], png(scene(30, 70)))
     rows, columns = found["grid"]
     count = rows * columns
     assert found["tokens"].tolist() == [count // 4]
@@ -346,18 +277,8 @@ def test_a_fixed_number_of_tiles_is_filled_with_zeros_and_the_grid_has_a_number(
 
 def test_a_small_image_is_enlarged_at_most_to_one_tile_at_the_top_left():
     resize = pp.resize_to_tiles(tile_size=TILE, grids=[(2, 2)], choose="scale", fit="top_left")
-    whole = run([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(4, 8) // 2 + 100))["tensor"]
+    whole = ask([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(4, 8) // 2 + 100))["tensor"]
     assert whole.shape == (32, 32, 3)
     assert whole[:8, :16].all()
     assert not whole[8:].any()
     assert not whole[:, 16:].any()
-
-
-def test_numbers_of_tiles_are_checked():
-    resize = pp.resize_to_tiles(tile_size=TILE, max_tiles=4)
-    with pytest.raises(PipelineError, match='"max_tiles" is 3, but an image may have 4 tiles'):
-        pp.Pipeline([pp.decode(), resize, pp.tiles(TILE, max_tiles=3)])
-    with pytest.raises(PipelineError, match='does not support "thumbnail"'):
-        pp.tiles(TILE, max_tiles=3, thumbnail="first")
-    with pytest.raises(PipelineError, match="requires that resize_to_tiles is the last op"):
-        pp.Pipeline([pp.decode(), pp.resize(height=32, width=32), pp.tile_grid_id(), pp.tensor()])

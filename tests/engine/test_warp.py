@@ -629,7 +629,3 @@ def test_an_image_smaller_than_the_blur_of_its_noise_fails_alone():
 
 def test_an_elastic_image_has_no_fixed_op():
     assert pp.elastic().fixed_ops({"seed": None}) == []
-    with pytest.raises(
-        pp.PipelineError, match="elastic: no op with fixed parameters is equivalent: verify the pipeline without it"
-    ):
-        pp.elastic().fixed_ops({"seed": 7})
