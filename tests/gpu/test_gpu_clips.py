@@ -246,14 +246,6 @@ def test_clips_that_nvdec_might_decode_differently_use_the_cpu_and_are_counted(m
     assert mock_nvdec.made == 4 + (why != "gray")
 
 
-def test_wrong_colours_in_a_clip_of_two_matrices_are_detected():
-    found = video.decode(two_matrices(), lambda _: [3, 50], pp.Limits())
-    plain = video.decode(of_bt709(), lambda _: [3, 50], pp.Limits())
-    apart = [np.abs(a.astype(int) - b).max() for a, b in zip(found.frames, plain.frames, strict=True)]
-    assert apart[0] == 0
-    assert apart[1] > 5
-
-
 @pytest.mark.parametrize("how", ["a fault", "frames that never come"])
 def test_if_nvdec_fails_the_cpu_decodes_with_one_warning(mock_nvdec, caplog, how):
     with pp.Engine(PIPELINE, device="gpu") as engine:

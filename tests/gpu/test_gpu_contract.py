@@ -225,34 +225,3 @@ def test_driver_errors_are_those_that_an_engine_explains(cupy):
     """The engine catches errors of the decoder and the kernels as RuntimeError."""
     assert issubclass(cupy.cuda.driver.CUDADriverError, RuntimeError)
     assert issubclass(cupy.cuda.runtime.CUDARuntimeError, RuntimeError)
-
-
-class Strange:
-    """Stands for a mock with a method that the negative controls below call with right and wrong arguments."""
-
-    def decode(self, src, *, image=None):
-        """Do nothing."""
-
-
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        (Call(1, frozenset()), True),
-        (Call(1, frozenset({"image"})), True),
-        (Call(0, frozenset({"image"})), False),
-        (Call(2, frozenset()), False),
-        (Call(1, frozenset({"images"})), False),
-    ],
-)
-def test_an_invalid_call_is_detected(call, expected):
-    def written():
-        """decode(self: a.b, src: a.CodeStream | None, *, image: typing.X[int, str] | None = <E.X: 1>) -> object"""
-
-    assert takes(Strange().decode, call) is expected
-    positional, others, required = _written(written.__doc__)
-    assert (positional, others, required) == (["src"], ["image"], {"src"})
-
-
-def test_a_missing_name_is_detected(fake):
-    del fake.asarray
-    assert any("asarray" in each for each in missing(fake, "cupy"))

@@ -85,17 +85,6 @@ def test_the_hardware_engine_decodes_as_many_as_it_can_in_any_batch(gpu, at_once
         assert calls(gpu, engine, baseline(200)) == [200, 0]
 
 
-def test_a_first_call_of_one_image_would_limit_the_hardware_engine(gpu):
-    """This test is the negative control of the previous test."""
-    gpu.codec.Decoder.hardware = 7
-    kinds = (gpu.codec.HW_GPU_ONLY, gpu.codec.GPU_ONLY)
-    decoder = gpu.codec.Decoder(backends=[gpu.codec.Backend(kind) for kind in kinds])
-    gpu.codec.Decoder.shares = ()
-    for count in (1, 64):
-        decoder.decode([gpu.codec.CodeStream(np.frombuffer(image, np.uint8)) for image in baseline(count)])
-    assert gpu.codec.Decoder.shares == ((1, 0), (7, 57))
-
-
 @pytest.mark.parametrize("decoder", ["consistent", "cuda"])
 def test_the_hardware_engine_decodes_baseline_jpegs_unless_cuda_is_chosen(gpu, decoder):
     gpu.codec.Decoder.hardware = 7

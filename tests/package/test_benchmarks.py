@@ -265,14 +265,6 @@ def test_the_families_are_on_the_page_in_the_readme_and_among_the_slower_cases(b
     assert "| an imported DALI graph | 1.00 | DALI: 2.50 (2.5 x) |" in readme
 
 
-def test_the_host_benchmark_lists_the_time_of_real_objects(benchmark):
-    report = benchmark("report")
-    host = json.loads(report.newest("host-2*.json").read_text(encoding="utf-8"))
-    for objects, says in (({"nvImageCodec": 2.84, "CuPy": 2.26}, True), ({"absent": "no CuPy"}, False)):
-        text = " ".join("\n".join(report.host_ceiling(host | {"objects_us": objects})).split())
-        assert ("nvImageCodec's image takes 2.8 us, and CuPy's array 2.3 us." in text) is says
-
-
 def test_the_committed_pages_match_the_newest_full_result(benchmark, result):
     report = benchmark("report")
     marked = {name: (ROOT / name).read_text(encoding="utf-8") for name in report.MARKED}
@@ -295,35 +287,6 @@ def test_the_part_about_clips_matches_the_newest_result(benchmark):
     assert report.page(report.newest("video"), page) == page
 
 
-def test_the_part_about_clips_names_faster_libraries(benchmark):
-    report, video = benchmark("video_report"), benchmark("video")
-    result = report.newest("video")
-    both = [cell for cell in result["cells"] if cell["clip"] == "long.mp4" and cell["clips"] > 1][:2]
-    assert [cell["threads"] for cell in both] == [1, 2]
-    rates = {video.OURS: 90.0, video.ALONE: 50.0} | dict.fromkeys(report.PEERS, 60.0)
-
-    def text(rates):
-        cells = [
-            cell | {"contenders": {name: both[1]["contenders"][name] | found(rate) for name, rate in rates.items()}}
-            for cell in both
-        ]
-        return " ".join(report.page(result | {"cells": cells, "load_average": 0.1}, MARKS).split())
-
-    def found(rate):
-        return {"images_per_s": rate, "images_per_s_of_rounds": [rate] * 3}
-
-    good = text(rates)
-    assert "Two threads process 1.80, 1.80 times as many clips as one. " in good
-    assert "No peer is faster in any row." in good
-    assert "not quiet" not in good
-    bad = text(rates | {"decord": 100.0, video.ALONE: 60.0})
-    assert "Faster than pixprep: decord (720p H.264, one thread: 1.11 x)" in bad
-    assert "| 720p H.264, 2 threads | 90.00 | 60.00 (1.50 x) | 100.00 (0.90 x) | 60.00 (1.50 x) |" in bad
-
-
-MARKS = "<!-- speed -->\n<!-- /speed -->\n"
-
-
 @pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
 def test_memory_is_measured_over_complete_epochs_and_an_abandoned_one(benchmark, own, tmp_path):
     benchmark("train").write_photos([own[0].read_bytes()], tmp_path)
@@ -343,14 +306,6 @@ def test_a_chart_has_a_line_and_a_label_for_each_series_and_both_schemes(benchma
         assert "<dc:title>a.json</dc:title>" in text
     assert [charts["performance-engine.svg"].count(f">{name}</text>") for name in ("pixprep", "DALI")] == [3, 3]
     assert charts["performance-engine.svg"] == benchmark("plots").draw(result, "a.json")["performance-engine.svg"]
-
-
-def test_labels_that_would_overlap_are_moved_apart(benchmark):
-    pytest.importorskip("matplotlib", reason="NO MATPLOTLIB: pip install matplotlib")
-    placed = benchmark("plots").spread({"a": 10.0, "b": 10.5, "c": 20.0}, 2.0)
-    assert placed["b"] - placed["a"] == pytest.approx(2.0)
-    assert placed["a"] + placed["b"] == pytest.approx(20.5)
-    assert placed["c"] == 20.0
 
 
 @pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")

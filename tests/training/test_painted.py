@@ -287,15 +287,6 @@ def eroded(mask, by):
     return np.all([padded[y : y + height, x : x + width] for y in range(2 * by + 1) for x in range(2 * by + 1)], 0)
 
 
-def moved_annotation(output_annotations, name, by):
-    """Return the annotations, of which the named one is moved to the right and downwards by this many pixels."""
-    labels = {"mask", "masks"} & {name}
-    return {
-        **output_annotations,
-        name: np.roll(output_annotations[name], (by, by), (-2, -1)) if labels else output_annotations[name] + by,
-    }
-
-
 def mismatched_annotations(chain, pixels, output_annotations):
     """Return the names of the annotations that do not match the visible objects.
 
@@ -370,20 +361,3 @@ def test_an_object_matches_its_annotations(side, is_mixed):
     ]
     assert len(found) > CHAINS * 1.8
     assert [(one.seed, one.ops, wrong) for one, wrong in found if wrong] == []
-
-
-@pytest.mark.parametrize(("side", "is_mixed"), CASES)
-def test_annotations_that_are_off_by_one_pixel_are_detected(side, is_mixed):
-    """Each annotation is moved alone, in chains with at most one interpolation.
-
-    In a mosaic, masks are moved by two pixels, because they have an error of one pixel there.
-    """
-    far = {"points": 1, "boxes": 1, "masks": 1, "mask": 1} if not is_mixed else {"boxes": 5, "masks": 1, "mask": 3}
-    few = [each for each in checked_images(range(30), side, is_mixed=is_mixed) if each[0].turns + each[0].resizes < 2]
-    few = [
-        each for each in few if sum((palette_indices(each[1]) == label + 1).sum() for label in each[2]["labels"]) > 50
-    ]
-    assert len(few) > 20
-    for one, pixels, output_annotations in few:
-        for name, by in far.items():
-            assert mismatched_annotations(one, pixels, moved_annotation(output_annotations, name, by)), (one.seed, name)
