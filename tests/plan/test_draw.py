@@ -223,16 +223,16 @@ def test_images_with_padding_equal_manually_padded_images():
 
 def first_window(step, height, width, numbers, boxes):
     """Return the crop of ``random_iou_crop`` as torchvision implements it: trial by trial, with all boxes."""
-    blocks = numbers.blocks(step.key, 0, 20 * (1 + step.trials)).reshape(20, -1, 4)
+    blocks = numbers.blocks(step.key, 0, 20 * step.blocks // 4).reshape(20, -1, 4)
     for choice in blocks:
-        overlap = step.overlaps[int(choice[0, 0] * len(step.overlaps))]
+        overlap = step.op.sampler_options[int(choice[0, 0] * len(step.op.sampler_options))]
         if overlap >= 1:
             break
         for across, down, from_left, from_top in choice[1:]:
-            low, high = step.scale
+            low, high = step.op.scale
             w, h = int(width * (low + (high - low) * across)), int(height * (low + (high - low) * down))
             left, top = int((width - w) * from_left), int((height - h) * from_top)
-            if not step.ratio[0] * h <= w <= step.ratio[1] * h or not w * h:
+            if not step.op.ratio[0] * h <= w <= step.op.ratio[1] * h or not w * h:
                 continue
             begin, end = np.maximum(boxes[:, :2], (left, top)), np.minimum(boxes[:, 2:], (left + w, top + h))
             middles = (boxes[:, :2] + boxes[:, 2:]) * 0.5

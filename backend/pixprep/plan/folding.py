@@ -13,7 +13,6 @@ from typing import Any, cast
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
 from pixprep.plan.draws.augments import Augment, RandomStep
-from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.geometry_steps import (
     PADS,
@@ -82,7 +81,7 @@ class Geometry:
         return (*self.before, *self.after, *rest, *chosen(levels))
 
     @property
-    def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
+    def random_steps(self) -> tuple[RandomStep | Extern, ...]:
         """Steps with random parameters."""
         steps: tuple[Any, ...] = (self.resize and self.resize.drawn, *self._steps, *self.erasures)
         return tuple(step for step in steps if getattr(step, "key", "") and not is_given(step))

@@ -11,7 +11,6 @@ import numpy as np
 
 from pixprep.errors import ImageError
 from pixprep.plan.draws.augments import Augment, RandomStep
-from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import InputStep, Requested
 from pixprep.plan.parts import Extent, Roi
@@ -141,7 +140,7 @@ class Flip:
         return f"flip {self.axis}ly"
 
 
-GeometryStep = Window | Flip | RandomStep | IouCrop | InputStep
+GeometryStep = Window | Flip | RandomStep | InputStep
 
 
 @dataclass(frozen=True)

@@ -371,7 +371,7 @@ class Drawing:
 
     def words(
         self,
-        step: RandomStep | IouCrop | InputStep | Fill | Extern,
+        step: RandomStep | InputStep | Fill | Extern,
         rows: Span,
         columns: Span,
     ) -> Words:

@@ -145,7 +145,7 @@ class Plan:
         return any(spec.is_region for spec in self.inputs.values())
 
     @cached_property
-    def random_steps(self) -> tuple[RandomStep | IouCrop | Extern, ...]:
+    def random_steps(self) -> tuple[RandomStep | Extern, ...]:
         """Steps with random parameters, without duplicates."""
         if self.fork is not None:
             forked = {step.key: step for plan in self.fork.plans.values() for step in plan.random_steps}

@@ -6,6 +6,7 @@ The random parameters are a pure function of (seed, epoch, sample, op).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
@@ -26,14 +27,24 @@ from pixprep.pipeline.ops.limits import (
 )
 from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, Whether, as_kind, bare, settle
 from pixprep.plan.draws.augments import RandomStep, Uniforms
-from pixprep.plan.draws.crops import IouCrop, fallback, fitting, window
-from pixprep.plan.draws.philox import Words, between, span_words
+from pixprep.plan.draws.crops import ByBoxes, IouCrop, fallback, fitting, window
+from pixprep.plan.draws.philox import F64, Span, Words, between, span_words
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
 
 MAX_TRIALS = 1000
 MAX_ZOOM = 16.0
 SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_SAFETY = 1 - 1e-9
+"""Factor slightly below 1 that makes a bound safe against rounding errors."""
+_CHOICES, _FIRST_CHOICES = 20, 4
+"""Maximum number of times that ``random_iou_crop`` chooses an overlap, and number of choices sampled in advance.
+
+torchvision repeats the choice until it finds a window or chooses the overlap 1.0, which keeps the whole image. If no
+window fits, 95 % of the images have reached 1.0 after 20 choices; pixprep then also keeps the whole image for the
+remaining 5 %. The random numbers of the first choices are generated for the whole batch at once, which takes 2 % of the
+time of separate calls. The random numbers of the other choices are generated only if they are needed.
+"""
 
 
 class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"):
@@ -363,7 +374,7 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         return f"place {self.p:g} of the images at a random position of a canvas {factor} times as high and wide"
 
 
-class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
+class RandomIouCrop(Whether, ByBoxes, ImageOp, frozen=True, tag="random_iou_crop"):
     """Crops a random window that has a minimum IoU with at least one of the sample's boxes; samples must have boxes.
 
     The op reproduces torchvision v2's ``RandomIoUCrop``, from the SSD paper. It first chooses a minimum IoU at random.
@@ -398,9 +409,8 @@ class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
 
     def check(self) -> None:
         settle(self, "sampler_options", SAMPLER_OPTIONS)
-        ratio = (self.min_aspect_ratio, self.max_aspect_ratio)
-        OrderedPair(0, 1, is_over=True).check("min_scale, max_scale", (self.min_scale, self.max_scale))
-        OrderedPair(0, 1000, is_over=True).check("min_aspect_ratio, max_aspect_ratio", ratio)
+        OrderedPair(0, 1, is_over=True).check("min_scale, max_scale", self.scale)
+        OrderedPair(0, 1000, is_over=True).check("min_aspect_ratio, max_aspect_ratio", self.ratio)
         if not self.sampler_options or not all(0 <= overlap <= 1000 for overlap in self.sampler_options):
             raise PipelineError('"sampler_options" must be numbers from 0 to 1000; 1 or more keeps the whole image')
 
@@ -409,13 +419,73 @@ class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
         return image.within((1, 1), (image.max_height, image.max_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return before.then(IouCrop(key, bare(self)))
+
+    @property
+    def scale(self) -> Span:
+        """Range of the window's height and width, as fractions of those of the image."""
+        return self.min_scale, self.max_scale
+
+    @property
+    def ratio(self) -> Span:
+        """Range of the window's width divided by its height."""
+        return self.min_aspect_ratio, self.max_aspect_ratio
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of random numbers for the first choices of an overlap. They suffice for most images."""
+        return _FIRST_CHOICES * (1 + self.trials)
+
+    def draw_by(self, boxes: F64, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample a window. Each choice uses one block for the overlap, and one per trial for the window."""
         assert self.sampler_options is not None
-        return before.then(
-            IouCrop(
-                key=key,
-                scale=(self.min_scale, self.max_scale),
-                ratio=(self.min_aspect_ratio, self.max_aspect_ratio),
-                overlaps=self.sampler_options,
-                trials=self.trials,
-            )
-        )
+        each = [
+            ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
+            for x1, y1, x2, y2 in boxes.tolist()
+        ]
+        # The IoU is at most the area of the box divided by the area of the window, so that small boxes can be skipped.
+        min_area = int(width * self.min_scale) * int(height * self.min_scale) * _SAFETY
+        n_blocks = 1 + self.trials
+        for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
+            several = uniforms(choice * n_blocks, count * n_blocks).reshape(count, n_blocks, 4)
+            for uniform, trials in zip(several[:, 0, 0].tolist(), several[:, 1:], strict=True):
+                overlap = self.sampler_options[int(uniform * len(self.sampler_options))]
+                if overlap >= 1:
+                    return window(0, 0, height, width)
+                candidates = [box for box in each if box[-1] >= overlap * min_area]
+                found = self._first_fitting(height, width, trials, candidates, overlap) if candidates else None
+                if found is not None:
+                    return found
+        return window(0, 0, height, width)
+
+    def _first_fitting(
+        self, height: int, width: int, trials: F64, boxes: Sequence[tuple[float, ...]], overlap: float
+    ) -> Words | None:
+        """Return the first of several windows that has the required IoU with one of the boxes, or None.
+
+        Args:
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            trials: Uniform random numbers of each window, (trials, 4).
+            boxes: For each box, x and y of the center, left, top, right, bottom, and the area.
+            overlap: Minimum IoU.
+        """
+        min_scale, scale_range = self.min_scale, self.max_scale - self.min_scale
+        (min_ratio, max_ratio), max_area = self.ratio, max(box[-1] for box in boxes) / _SAFETY
+        for u_width, u_height, u_left, u_top in trials.tolist():
+            columns = int(width * (min_scale + scale_range * u_width))
+            rows = int(height * (min_scale + scale_range * u_height))
+            area = columns * rows
+            if not min_ratio * rows <= columns <= max_ratio * rows or not (area > 0 and area * overlap <= max_area):
+                continue
+            left, top = int((width - columns) * u_left), int((height - rows) * u_top)
+            right, bottom = left + columns, top + rows
+            for x, y, x1, y1, x2, y2, own in boxes:
+                if left < x < right and top < y < bottom:
+                    shared = max(min(x2, right) - max(x1, left), 0) * max(min(y2, bottom) - max(y1, top), 0)
+                    if shared >= overlap * (own + area - shared):
+                        return window(top, left, rows, columns)
+        return None
+
+    def in_words(self) -> str:
+        return f"crop to a random window around boxes, {span_words(self.scale)} of the height and width"
