@@ -117,17 +117,22 @@ OPTIONS = {
         {"p": 0.25, "value": "random", "count": (1, 4), "scale": (0.1, 0.5)},
         {"value": "random_color", "count": (1, 3), "scale": (0.1, 0.5)},
     ],
-    "rand_augment": [{}, {"num_ops": 5, "magnitude": 20}],
-    "trivial_augment": [{}],
+    "rand_augment": [{}, {"num_ops": 5, "magnitude": 20}, {"num_ops": 0}, {"magnitude": 0, "num_magnitude_bins": 10}],
+    "trivial_augment": [{}, {"num_magnitude_bins": 4}],
     "auto_augment": [
         {"policy": name} for name in ("imagenet", "cifar10", "svhn", "original", "originalr", "v0", "v0r")
     ],
-    "aug_mix": [{}, {"mixture_width": 2, "chain_depth": 4, "alpha": 0.5, "all_ops": False}],
+    "aug_mix": [
+        {},
+        {"mixture_width": 2, "chain_depth": 4, "alpha": 0.5, "all_ops": False},
+        {"severity": 10, "all_ops": False},
+    ],
     "timm_rand_augment": [
         {},
         {"magnitude": 9.0, "magnitude_std": 0.5, "increasing": True, "p": 0.75},
         {"magnitude": 7.0, "magnitude_std": "uniform", "weighted": True, "num_ops": 4, "p": 1.0},
         {"magnitude": 9.0, "num_ops": 5, "filter": "random"},
+        {"magnitude": 9.0, "magnitude_std": 2.0, "magnitude_max": 9.5},
     ],
 }
 """Fields with which each random op is tested."""

@@ -112,5 +112,8 @@ def test_recorded_parameters_are_replayed_with_any_number_of_threads(name):
             again = other.run_batch(photos, places=[pipeline.plan.replaying(each, BOXES) for each in words])
         assert first.errors == [None] * len(photos)
         assert np.array_equal(first["tensor"], again["tensor"])
+        for one, other in zip(first.placed, again.placed, strict=True):
+            assert one.draws == other.draws
+            np.testing.assert_equal(one.kept, other.kept)
         found |= {tensor.tobytes() for tensor in first["tensor"]}
     assert len(found) > 1
