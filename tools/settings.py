@@ -168,13 +168,6 @@ TESTS = {
 }
 """Environment variables of tests, tools and benchmarks."""
 VARIABLES = {"pixprep": RUNTIME, "Proxy and containers": PROXY, "Build": BUILD, "Tests": TESTS}
-SERVE = {
-    "--model-repository": "Folder of the model repository to serve",
-    "--http-port": "Port for HTTP",
-    "--grpc-port": "Port for gRPC",
-    "--metrics-port": "Port for Prometheus",
-}
-"""Meanings of options whose ``--help`` shows only the default."""
 TAIL = """
 ## Helm chart
 
@@ -256,7 +249,7 @@ def serve_options() -> Iterator[str]:
         values = f"{{{','.join(action.choices)}}}" if action.choices else action.metavar or option[2:].upper()
         text = serve._get_formatter()._expand_help(action)  # noqa: SLF001
         meaning, _, default = text.partition("default: ")
-        meaning = meaning.rstrip("; ") or SERVE[option]
+        meaning = meaning.rstrip("; ")
         default, _, more = default.partition("; ")
         shown = f" (default: {default})" if default else ""
         more = f" {_sentence(more.replace(': ', ' selects '))}" if more else ""

@@ -32,7 +32,7 @@ LATE = {
     "Engine": "pixprep.engine.engine:Engine",
     "ImageError": "pixprep.errors:ImageError",
     "ImageSpec": "pixprep.spec:ImageSpec",
-    "Limits": "pixprep.engine.decoders:Limits",
+    "Limits": "pixprep.engine.options:Limits",
     "Loader": "pixprep.training.loader:Loader",
     "CopyPaste": "pixprep.training.pasting:CopyPaste",
     "Mix": "pixprep.training.mixing:Mix",

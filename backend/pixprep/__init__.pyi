@@ -2,8 +2,8 @@
 
 from pixprep.engine.apply import apply as apply
 from pixprep.engine.batch import Batch as Batch
-from pixprep.engine.decoders import Limits as Limits
 from pixprep.engine.engine import Engine as Engine
+from pixprep.engine.options import Limits as Limits
 from pixprep.errors import DataError as DataError
 from pixprep.errors import ImageError as ImageError
 from pixprep.errors import PipelineError as PipelineError

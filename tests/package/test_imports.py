@@ -242,16 +242,6 @@ def test_a_deferred_import_saves_the_start_up_of_a_library():
     assert unexpected_pairs == []
 
 
-def test_a_command_defers_imports_that_other_commands_do_not_need():
-    late = {
-        (module, target)
-        for module, imported in SOURCES.items()
-        for name, is_late in imported
-        if is_late and module in ("cli.pipelines", "cli.runs") and (target := inside(name))
-    }
-    assert {room(target) for _, target in late}.isdisjoint({"door", "plan", "pipeline", "engine"})
-
-
 def test_the_registry_has_these_rows_and_each_can_be_loaded():
     code = ast.parse((PACKAGE / "registry.py").read_text(encoding="utf-8"))
     rows = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
@@ -311,7 +301,7 @@ def test_serving_in_python_loads_no_codec_and_no_server():
     ("arguments", "code"),
     [("--version", 0), ("--help", 0), ("run --help", 0), ("data check --help", 0), ("frobnicate", 2), ("run", 2)],
 )
-def test_help_and_wrong_usage_import_neither_numpy_nor_a_command(arguments, code):
+def test_help_and_wrong_usage_import_neither_numpy_nor_an_engine(arguments, code):
     program = f"""
 from pixprep.cli import main
 try:
@@ -323,11 +313,10 @@ except SystemExit as end:
     assert "pixprep.cli.parser" in loaded
     heavy = {
         "numpy",
-        "dataclasses",
         "logging",
         "pixprep.pipeline.ops",
         "pixprep.engine.decoders",
-        "pixprep.cli.runs",
+        "pixprep.cli.output",
         *HOMES,
     }
     assert not heavy & loaded

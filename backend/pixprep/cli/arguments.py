@@ -1,14 +1,138 @@
-"""Parses the values of command-line options, and defines the options that several commands share."""
+"""Derives the arguments of a command from its function, and parses their values."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
+from pixprep.engine.options import Limits
+from pixprep.errors import ImageError
 from pixprep.formats import FORMATS
+from pixprep.options import Shell
+
+
+class Command(NamedTuple):
+    """One command of ``pixprep``.
+
+    Attributes:
+        function: Function that runs the command and returns the exit code. Its parameters are the arguments and options
+            of the command. If a parameter is a dataclass, its fields are options.
+        example: Example of a command line, without ``pixprep``.
+        groups: Names of options by the title of their group in the help text.
+        either: Names of options that exclude each other.
+    """
+
+    function: Callable[..., int]
+    example: str
+    groups: Mapping[str, Sequence[str]]
+    either: Sequence[str]
+
+    @property
+    def text(self) -> str:
+        """Description of the command, the first paragraph of its docstring."""
+        return inspect.cleandoc(self.function.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+    def run(self, values: Mapping[str, Any]) -> int:
+        """Run the command with the values of the parsed arguments."""
+        structs = {
+            name: struct(**{each.name: values[each.name] for each in fields(struct) if each.name in values})
+            for name, struct in _structs(self.function).items()
+        }
+        return self.function(**structs, **{name: values[name] for name in _hints(self.function).keys() - structs})
+
+
+def command(
+    example: str, *, groups: Mapping[str, Sequence[str]] | None = None, either: Sequence[str] = ()
+) -> Callable[[Callable[..., int]], Command]:
+    """Return a decorator that makes a ``Command`` of the function that runs it."""
+    return partial(Command, example=example, groups=groups or {}, either=either)
+
+
+def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
+    """Add the options of a command to its parser: its own parameters, followed by the fields of its structs."""
+    structs = _structs(command.function)
+    declared: list[tuple[Any, Any]] = [
+        (each, command.function) for each in inspect.signature(command.function).parameters.values()
+    ]
+    declared = [each for each in declared if each[0].name not in structs]
+    declared += [(each, struct) for struct in structs.values() for each in fields(struct)]
+    options = [(each, _hints(owner)[each.name], _texts(owner).get(each.name, "")) for each, owner in declared]
+    options.sort(key=lambda each: each[0].name in command.either)  # so that the usage shows the alternatives together
+    group_of = {name: title for title, names in command.groups.items() for name in names}
+    holders: dict[Any, Any] = {"": parser, **{title: parser.add_argument_group(title) for title in command.groups}}
+    for each, hint, text in options:
+        holder = holders[group_of.get(each.name, "")]
+        if each.name in command.either:
+            holder = holders.setdefault(command.either, None) or holder.add_mutually_exclusive_group()
+            holders[command.either] = holder
+        _add_option(holder, each, hint, text)
+
+
+def _add_option(parser: Any, declared: Any, hint: Any, text: str) -> None:
+    """Add the option that a parameter of a command or a field of a struct declares."""
+    chosen: dict[str, Any] = {}
+    while type(None) in get_args(hint) or get_origin(hint) is Annotated:  # such as ``Folder | None``
+        hint, *properties = get_args(hint)
+        chosen |= {name: value for each in properties if each is not type(None) for name, value in each.items()}
+    if chosen.pop("is_hidden", False):
+        return
+    is_list = get_origin(hint) is Sequence
+    item = get_args(hint)[0] if is_list else hint
+    usual: dict[Any, Any] = {
+        int: (whole(chosen.pop("least", 1)), "N"),
+        float: (read_positive, "S"),
+        Path: (Path, "FILE"),
+    }
+    if "kind" in chosen:
+        settings: dict[str, Any] = {"type": READERS[chosen.pop("kind")]}
+    elif item is bool or get_origin(item) is Literal:
+        settings = {"action": "store_true"} if item is bool else {"choices": get_args(item)}
+    else:
+        settings = dict(zip(("type", "metavar"), usual.get(item, ()), strict=False))
+        settings |= {"nargs": "+"} if is_list else {}
+        settings |= {"metavar": "NAME"} if is_list and item is str else {}
+    default, text = chosen.pop("default", declared.default), chosen.pop("help", text)
+    is_required = default in (MISSING, inspect.Parameter.empty)
+    if getattr(declared, "kind", None) is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+        name = declared.name
+    else:
+        name = f"--{declared.name.removesuffix('_').removesuffix('_s').replace('_', '-')}"
+        settings |= {"dest": declared.name, "required": is_required}
+    if item is not bool and not is_required:
+        settings["default"] = [] if default == () else default  # the action ``append`` needs a list
+        if default not in (None, "", ()) and "default: " not in text:
+            text = f"{text}; default: %(default){'g' if item is float else 's'}"
+    parser.add_argument(chosen.pop("name", name), help=text, **{**settings, **chosen})
+
+
+@cache
+def _hints(declared: Any) -> dict[str, Any]:
+    """Return the types of a function's parameters or a struct's fields by name."""
+    return {name: hint for name, hint in get_type_hints(declared, include_extras=True).items() if name != "return"}
+
+
+@cache
+def _structs(function: Callable[..., int]) -> dict[str, type[Any]]:
+    """Return the structs among the types of the parameters of a function."""
+    return {name: hint for name, hint in _hints(function).items() if isinstance(hint, type) and is_dataclass(hint)}
+
+
+@cache
+def _texts(documented: Any) -> dict[str, str]:
+    """Return the descriptions of parameters or attributes in a docstring, as noun phrases."""
+    texts: dict[str, str] = {}
+    for each in reversed(getattr(documented, "__mro__", [documented])):
+        found = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", inspect.cleandoc(each.__doc__ or ""), re.MULTILINE)
+        texts |= {name: " ".join(text.split()).removesuffix(".") for name, text in found}
+    # a phrase begins with a lower-case letter, unless its first word is an abbreviation such as HOST:PORT
+    return {name: text if text[1:2].isupper() else f"{text[:1].lower()}{text[1:]}" for name, text in texts.items()}
 
 
 def read_parameter(text: str, example: str = "threads=2") -> tuple[str, str]:
@@ -51,9 +175,6 @@ def read_formats(text: str) -> tuple[str, ...]:
 
 def read_size(text: str) -> tuple[int, int]:
     """Parse ``HEIGHTxWIDTH``, and check that the size is within the default ``Limits``."""
-    from pixprep.engine.decoders import Limits
-    from pixprep.errors import ImageError
-
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
         raise argparse.ArgumentTypeError(f"expected HEIGHTxWIDTH such as 480x640, not {text!r}")
@@ -100,65 +221,40 @@ def read_positive(text: str) -> float:
     return number
 
 
-DIRECTORY: dict[str, Any] = {"type": Path, "metavar": "DIR"}
-FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
-PIPELINE: dict[str, Any] = {"type": Path, "metavar": "PIPELINE", "help": "a pipeline file"}
-IMAGES: dict[str, Any] = {**FILE, "nargs": "+", "help": "an image, or a folder of images"}
-SOURCE: dict[str, Any] = {
-    "metavar": "SOURCE",
-    "help": "the data set: a folder, a pattern such as train-*.tar, a .csv, .json (COCO) or .tfrecord file, or "
-    "KIND:PATH, where KIND is files, table, tfrecord, coco, voc, tar or videos",
+READERS: dict[str, Callable[[str], Any]] = {
+    "collector": read_collector,
+    "formats": read_formats,
+    "named file": read_named_file,
+    "parameter": read_parameter,
+    "size": read_size,
+    "value": read_option,
 }
-SOURCE_OPTION: dict[str, Any] = {
-    "type": read_option,
-    "action": "append",
-    "default": [],
-    "metavar": "NAME=VALUE",
-    "help": "keyword argument of the function in pixprep.read that reads the data set, such as images=train2017, "
-    "label=null, image=jpg; may be repeated",
-}
-IMPORT_OPTION: dict[str, Any] = {
-    **SOURCE_OPTION,
-    "help": "option of the importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated",
-}
-NUMBERS: dict[str, Any] = {
-    "type": read_option,
-    "action": "append",
-    "dest": "inputs",
-    "metavar": "NAME=ROWS",
-    "help": "value of the numeric input NAME for each image, such as boxes=[[0,0,99,99]], or a JSON file that contains "
-    "the value, or an object with one value per image file name; may be repeated",
-}
-PHOTO: dict[str, Any] = {
-    **FILE,
-    "help": "photo or clip for the preview; default: a small photo that ships with pixprep",
-}
-COUNT: dict[str, Any] = {"type": whole(1), "metavar": "N"}
-SECONDS: dict[str, Any] = {"type": read_positive, "metavar": "S"}
-FORCE: dict[str, Any] = {"action": "store_true", "help": "overwrite existing files"}
-ODD_RANGE: dict[str, Any] = {"action": "store_true", "help": "accept a value range that is unusual for classifiers"}
-DEFAULT = "default: %(default)s"
-
-
-def one_of(choices: tuple[str, ...]) -> dict[str, Any]:
-    """Return the ``add_argument`` settings of an option with fixed choices. The first choice is the default."""
-    return {"choices": choices, "default": choices[0]}
-
-
-def as_json(text: str) -> dict[str, Any]:
-    """Return the ``add_argument`` settings of ``--json``. ``text`` describes the JSON output in ``--help``."""
-    return {"action": "store_true", "dest": "as_json", "help": f"print {text}"}
-
-
-def add_request(command: argparse.ArgumentParser, *, has_images: bool) -> None:
-    """Add the arguments of a command that sends requests; with ``has_images``, also the paths of images."""
-    if has_images:
-        command.add_argument("paths", **IMAGES)
-    command.add_argument("--protocol", **one_of(("http", "grpc")), help=f"protocol of the requests; {DEFAULT}")
-    command.add_argument(
-        "--url", help="HOST:PORT of the server; default: localhost:8000 for HTTP, localhost:8001 for gRPC"
-    )
-    command.add_argument("--model", default="ensemble", help=f"model to call; {DEFAULT}")
-    if has_images:
-        command.add_argument("--batch", **COUNT, default=1, help=f"images per request; {DEFAULT}")
-        command.add_argument("--input", **NUMBERS, default=[])
+"""Functions that parse the values of options by the property ``kind``."""
+PipelineFile = Annotated[Path, Shell(metavar="PIPELINE", help="a pipeline file")]
+Images = Annotated[Sequence[Path], Shell(help="an image, or a folder of images")]
+Photo = Annotated[
+    Path | None, Shell(help="photo or clip for the preview; default: a small photo that ships with pixprep")
+]
+Json = Annotated[bool, Shell(name="--json")]
+DataSet = Annotated[
+    str,
+    Shell(
+        metavar="SOURCE",
+        help="the data set: a folder, a pattern such as train-*.tar, a .csv, .json (COCO) or .tfrecord file, or "
+        "KIND:PATH, where KIND is files, table, tfrecord, coco, voc, tar or videos",
+    ),
+]
+_Values = Annotated[
+    Sequence[tuple[str, Any]], Shell(name="--option", kind="value", action="append", metavar="NAME=VALUE")
+]
+DataSetOptions = Annotated[
+    _Values,
+    Shell(
+        help="keyword argument of the function in pixprep.read that reads the data set, such as images=train2017, "
+        "label=null, image=jpg; may be repeated"
+    ),
+]
+ImporterOptions = Annotated[
+    _Values,
+    Shell(help="option of the importer, such as input=tensor, backend=pil, loader=image_dataset; may be repeated"),
+]

@@ -1,16 +1,20 @@
-"""Functions that several commands use to write pictures, report skipped files, and read numeric inputs from JSON."""
+"""Functions that several commands use to read pipelines, photos and numeric inputs, and to write pictures."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pixprep.cli.output import say
-from pixprep.errors import PixprepError
-from pixprep.files import expand, named, skipped, write
+from pixprep.errors import ImageError, PixprepError, SetupError
+from pixprep.files import PHOTOS, expand, named, skipped, write
+from pixprep.pipeline.pipeline import Pipeline
+
+Photo = tuple[str, bytes]
+"""Name and bytes of a photo."""
 
 
 def write_picture(output: Path, picture: Any) -> None:
@@ -37,10 +41,13 @@ def say_skipped(paths: Sequence[Path]) -> None:
         say(text, file=sys.stderr)
 
 
-def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the values of the ``--input`` options by name. If a value is a string, read it from that JSON file."""
+def numbers_of(inputs: Any) -> dict[str, Any]:
+    """Return the values of the ``--input`` options by name. If a value is a string, read it from that JSON file.
+
+    ``inputs`` is the sequence of pairs that the parser creates, or None.
+    """
     found = {}
-    for name, value in inputs:
+    for name, value in inputs or ():
         found[name] = value
         if isinstance(value, str):
             with named(Path(value), "cannot be read"):
@@ -50,3 +57,52 @@ def numbers_of(inputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
             except ValueError as error:
                 raise PixprepError(f"{value}: not valid JSON: {error}") from None
     return found
+
+
+def served_side(path: Path) -> Pipeline:
+    """Load the serving side of a pipeline, adapted to input from files, and print to stderr which ops it omits."""
+    pipeline = Pipeline.load(path).for_serving().for_files()
+    if pipeline.left_out:
+        say(f"{path}: {pipeline.left_out}", file=sys.stderr)
+    return pipeline
+
+
+def source_of(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
+    """Return the pipeline of the newest version if the source is a dali_backend model folder, else the source."""
+    if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
+        return source
+    from pixprep.cli.dali_folders import newest_pipeline
+
+    return newest_pipeline(folder, options) or source
+
+
+def read_photo(image: Path | None) -> Photo:
+    """Return the name and the bytes of the photo for a preview. Default: a built-in photo."""
+    path = image or PHOTOS / "china.jpg"
+    if path.is_dir():
+        raise PixprepError(f"{path} is a folder: pass the path of a photo")
+    with named(path, "cannot be read"):
+        return str(path) if image else f"{path.name}, a photo that ships with pixprep", path.read_bytes()
+
+
+def preview_lines(pipeline: Pipeline, encoded: bytes) -> Iterator[str]:
+    """Return the lines of the preview of one photo."""
+    from pixprep.show.preview import preview
+
+    return preview(pipeline, encoded).lines()
+
+
+def preview(photo: Photo, lines: Callable[[bytes], Iterator[str]]) -> None:
+    """Print a preview of one photo to stderr. If the photo cannot be processed, print the error instead.
+
+    Raises:
+        PipelineError: The pipeline would fail for every photo.
+    """
+    name, encoded = photo
+    say(f"preview of {name}:", file=sys.stderr)
+    try:
+        for line in lines(encoded):
+            say(f"  {line}", file=sys.stderr)
+    except (ImageError, SetupError, OSError, MemoryError) as error:
+        another = "" if isinstance(error, SetupError) else "; to preview a different photo, pass --image FILE"
+        say(f"  no preview: {error or 'out of memory'}{another}", file=sys.stderr)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pixprep.engine.decoders import Encoded
 from pixprep.engine.engine import Engine
-from pixprep.engine.options import USUAL, EngineOptions
+from pixprep.engine.options import DEFAULT, EngineOptions
 from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline.pipeline import Pipeline
@@ -119,7 +119,7 @@ def panels(pipeline: Pipeline, found: Preview, photo: U8, shown: Shown) -> list[
     return [_decoded(pipeline, found, photo, shown), _placed(found, shown), _as_model_sees(shown)]
 
 
-def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: EngineOptions = USUAL) -> U8:
+def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: EngineOptions = DEFAULT) -> U8:
     """Decode the photo and fit it to the square with the engine. Return uint8 (height, width, 1 or 3), RGB or gray."""
     decode = pipeline.for_photos().side_ops[0]
     assert isinstance(decode, Decode)

@@ -16,7 +16,7 @@ from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.header import sniff
 from pixprep.engine.engine import Engine
 from pixprep.engine.kernels.levels import apply_steps
-from pixprep.engine.options import USUAL, EngineOptions
+from pixprep.engine.options import DEFAULT, EngineOptions
 from pixprep.errors import PipelineError, needed
 from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, Tensor, Tiles
 from pixprep.pipeline.pipeline import Pipeline
@@ -166,7 +166,7 @@ class Preview:
                 yield f'"{shown.name}": {note}'
 
 
-def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL) -> Preview:
+def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = DEFAULT) -> Preview:
     """Run a pipeline on one photo on the CPU, and return each tensor with its pixel values before normalization.
 
     For a pipeline that accepts pixels, the photo is decoded first, and its EXIF orientation is applied. For a pipeline
@@ -228,7 +228,7 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = USUAL
     )
 
 
-def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = USUAL.limits) -> Encoded:
+def still(pipeline: Pipeline, encoded: Encoded, limits: Limits = DEFAULT.limits) -> Encoded:
     """Return the still image that a preview shows: the photo itself or, for a clip, the middle frame as PNG.
 
     Raises:

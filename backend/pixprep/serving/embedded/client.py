@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from pixprep.errors import PixprepError
 from pixprep.files import expand, of_file, read
-from pixprep.serving.embedded.connection import Protocol, RequestError, Triton
+from pixprep.serving.embedded.connection import RequestError, Triton
 from pixprep.serving.embedded.request import ModelInput, sample_jpeg
+from pixprep.serving.options import HealthOptions, SendOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +41,7 @@ class Answer:
 
 
 def send(
-    images: Sequence[Path],
-    *,
-    url: str | None = None,
-    protocol: Protocol = "http",
-    model: str = "ensemble",
-    batch: int = 1,
-    classes: int = 0,
-    inputs: Mapping[str, Any] | None = None,
-    timeout_s: float = 30.0,
-    on_progress: Callable[[int, int], None] | None = None,
+    images: Sequence[Path], *, on_progress: Callable[[int, int], None] | None = None, **options: Any
 ) -> Iterator[Answer]:
     """Send files in consecutive requests, and yield the responses in the order of the files.
 
@@ -59,31 +51,26 @@ def send(
     Args:
         images: Files and folders, see ``files.expand``. For a model that compares images, pass one file per image
             input, or one folder per image input. The n-th files of all folders then form one request.
-        url: HOST:PORT of the server. Default: this machine, with Triton's default port for the protocol.
-        protocol: ``http`` or ``grpc``.
-        model: Name of an ensemble or of a model of the pixprep backend.
-        batch: Number of images per request.
-        classes: Number of best classes to return for an output with class scores (see ``Triton.scores``). Each class is
-            returned as ``b"score:index:label"``. With 0, the scores themselves are returned.
-        inputs: Values of the model's numeric inputs by input name. A value is either the rows to send with every image,
-            or a mapping from file names to the rows of each file.
-        timeout_s: Time limit of each request in seconds.
         on_progress: Function that is called after each response, with the number of responses so far and the total
             number.
+        options: Fields of ``SendOptions``.
 
     Raises:
         SetupError: No server responds at ``url``, the model does not exist, or tritonclient is not installed.
         PixprepError: A path does not exist, or the model does not accept the batch size or the inputs.
     """
     expand(images)  # report missing paths before connecting
-    with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
+    given = SendOptions(**options)
+    model, batch = given.model, given.batch
+    with Triton(given.url, protocol=given.protocol, timeout_s=given.timeout_s) as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)
         groups = _groups(images, model, model_input)
-        rows = {group: model_input.rows(of_file(inputs or {}, group[0])) for group in groups}
+        rows = {group: model_input.rows(of_file(given.inputs or {}, group[0])) for group in groups}
         done = 0
         for start in range(0, len(groups), batch):
-            for answer in _send(triton, model, model_input, groups[start : start + batch], rows=rows, classes=classes):
+            some = groups[start : start + batch]
+            for answer in _send(triton, model, model_input, some, rows=rows, classes=given.classes):
                 yield answer
                 done += 1
                 if on_progress:
@@ -118,15 +105,16 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
     return groups
 
 
-def health(
-    *, url: str | None = None, protocol: Protocol = "http", model: str = "ensemble", timeout_s: float = 5.0
-) -> float:
+def health(**options: Any) -> float:
     """Check that a model works by sending a small random image or clip to it.
 
     This is necessary because Triton reports a Python model as ready even if its process has died. A model that rejects
     the image, for example because the image is smaller than the crop, counts as healthy. Clips are encoded with PyAV.
     If PyAV is not installed, a model for clips receives an image. Such a model rejects the image, and therefore also
     counts as healthy.
+
+    Args:
+        options: Fields of ``HealthOptions``.
 
     Returns:
         Milliseconds from sending the request to receiving the response.
@@ -135,11 +123,12 @@ def health(
         SetupError: No server responds at ``url``, or the model does not exist.
         RequestError: The model fails, or does not respond in time.
     """
-    with Triton(url, protocol=protocol, timeout_s=timeout_s) as triton:
-        model_input = triton.model_input(model)
+    given = HealthOptions(**options)
+    with Triton(given.url, protocol=given.protocol, timeout_s=given.timeout_s) as triton:
+        model_input = triton.model_input(given.model)
         start = time.perf_counter()
         try:
-            triton.infer(model, model_input, [_sample(model_input.frames)], [model_input.example])
+            triton.infer(given.model, model_input, [_sample(model_input.frames)], [model_input.example])
         except RequestError as error:
             if not error.is_refusal:
                 raise

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,9 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PixprepError, SetupError, install
 from pixprep.serving.embedded import request
 from pixprep.serving.embedded.request import Encodeds, ModelInput
+from pixprep.serving.options import Protocol
 from pixprep.serving.triton.config import PIXELS, face, steps, texts
 
-Protocol = Literal["http", "grpc"]
 DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
 _MAX_ROWS = 1 << 12
 """Upper bound on the number of rows of an output for which classes are requested. Triton sorts all rows of an output as

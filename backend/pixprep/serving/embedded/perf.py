@@ -28,8 +28,9 @@ import numpy.typing as npt
 
 from pixprep.errors import PixprepError, SetupError, install
 from pixprep.serving.embedded.client import check_batch
-from pixprep.serving.embedded.connection import Protocol, Spent, Triton
+from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput
+from pixprep.serving.options import MeasureOptions, Protocol
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
@@ -81,36 +82,15 @@ class Measurement:
 
 
 def measure(
-    images: Sequence[bytes],
-    *,
-    url: str | None = None,
-    protocol: Protocol = "http",
-    model: str = "ensemble",
-    concurrency: Sequence[int] = (),
-    rate: Sequence[float] = (),
-    batch: int = 1,
-    seconds: float = 5.0,
-    inputs: Mapping[str, Any] | None = None,
-    shared_memory: bool = False,
-    on_progress: Callable[[Measurement], None] | None = None,
+    images: Sequence[bytes], *, on_progress: Callable[[Measurement], None] | None = None, **options: Any
 ) -> list[Measurement]:
     """Measure a model under several loads in sequence.
 
     Args:
         images: Encoded images or clips, which are sent in a loop. Pass many different images, because caches are more
             effective for a few images than they are in production.
-        url: HOST:PORT of the server. Default: this machine, with Triton's default port for the protocol.
-        protocol: ``http`` or ``grpc``.
-        model: Name of an ensemble or of a model of the pixprep backend.
-        concurrency: Loads with closed loops, as numbers of requests in flight.
-        rate: Loads with Poisson arrivals, as average numbers of requests per second.
-        batch: Number of images per request. The images may differ in size.
-        seconds: Approximate duration of each measurement. If no request is completed within a third of it, the
-            measurement is repeated with 4 and then 16 times the duration.
-        inputs: Values of the model's numeric inputs by input name, sent with every image.
-        shared_memory: Whether to pass images and tensors in shared memory. The server must run on this machine, and
-            must allow shared memory.
         on_progress: Function that is called with each measurement as soon as it is complete.
+        options: Fields of ``MeasureOptions``.
 
     Raises:
         SetupError: No server responds at ``url``, the model does not exist, or perf_analyzer cannot run here.
@@ -118,26 +98,25 @@ def measure(
     """
     if not images:
         raise PixprepError("no images to send: pass at least one")
+    given = MeasureOptions(**options)
     measurements: list[Measurement] = []
-    with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(url, protocol=protocol) as triton:
+    with TemporaryDirectory(prefix="pixprep-perf-") as name, Triton(given.url, protocol=given.protocol) as triton:
         report = Path(name) / "report.csv"
-        command, environment = _command(
-            triton, Path(name), images, model, batch, inputs=inputs, shared_memory=shared_memory
-        )
-        model_input = triton.model_input(model)
-        counted = triton.first(model, model_input.name)
-        for load, flags in _loads(concurrency, rate):
+        command, environment = _command(triton, Path(name), images, given)
+        model_input = triton.model_input(given.model)
+        counted = triton.first(given.model, model_input.name)
+        for load, flags in _loads(given.concurrency, given.rate):
             report.unlink(missing_ok=True)
             before = triton.spent().get(counted, Spent())
-            printed = _run_for(seconds, [*command, *flags, "-f", str(report), "--verbose-csv"], environment)
+            printed = _run_for(given.seconds, [*command, *flags, "-f", str(report), "--verbose-csv"], environment)
             done = triton.spent()[counted].since(before)
             numbers = parse_report(report.read_text(encoding="utf-8"))
             frames = model_input.frames
             measurement = Measurement(
-                protocol=protocol,
-                model=model,
+                protocol=given.protocol,
+                model=given.model,
                 load=load,
-                batch=batch,
+                batch=given.batch,
                 mean_batch=round(done.images / done.executions, 2) if done.executions else None,
                 late_percent=_late_percent(printed),
                 frames_per_s=round(frames * numbers["images_per_s"], 1) if frames else None,
@@ -149,19 +128,7 @@ def measure(
     return measurements
 
 
-def command_lines(
-    images: Sequence[bytes],
-    folder: Path,
-    *,
-    url: str | None = None,
-    protocol: Protocol = "http",
-    model: str = "ensemble",
-    concurrency: Sequence[int] = (),
-    rate: Sequence[float] = (),
-    batch: int = 1,
-    seconds: float = 5.0,
-    inputs: Mapping[str, Any] | None = None,
-) -> list[str]:
+def command_lines(images: Sequence[bytes], folder: Path, **options: Any) -> list[str]:
     """Return the shell command lines of perf_analyzer, one per load.
 
     The images and links to libraries are written to ``folder``, which must exist as long as the commands run. All other
@@ -170,37 +137,34 @@ def command_lines(
     Raises:
         SetupError, PixprepError: See ``measure``.
     """
-    with Triton(url, protocol=protocol) as triton:
-        command, environment = _command(triton, folder, images, model, batch, inputs=inputs)
+    given = MeasureOptions(**options)
+    with Triton(given.url, protocol=given.protocol) as triton:
+        command, environment = _command(triton, folder, images, given)
     libraries = f"LD_LIBRARY_PATH={shlex.quote(environment['LD_LIBRARY_PATH'])}"
-    windows = _window_flags(seconds)
-    return [f"{libraries} {shlex.join([*command, *flags, *windows])}" for _, flags in _loads(concurrency, rate)]
+    windows = _window_flags(given.seconds)
+    return [
+        f"{libraries} {shlex.join([*command, *flags, *windows])}" for _, flags in _loads(given.concurrency, given.rate)
+    ]
 
 
 def _command(
-    triton: Triton,
-    folder: Path,
-    images: Sequence[bytes],
-    model: str,
-    batch: int,
-    *,
-    inputs: Mapping[str, Any] | None,
-    shared_memory: bool = False,
+    triton: Triton, folder: Path, images: Sequence[bytes], given: MeasureOptions
 ) -> tuple[list[str], dict[str, str]]:
     """Write the files for perf_analyzer to ``folder``, and return its command and environment variables.
 
     The command does not contain the options for the load.
     """
+    model, batch = given.model, given.batch
     model_input = triton.model_input(model)
     check_batch(batch, model, model_input)
     program, environment = find_perf_analyzer(folder)
     input_json = folder / "input.json"
-    rows = model_input.rows(inputs or {})
+    rows = model_input.rows(given.inputs or {})
     numbers = rows if model_input.has_rows else {name: array[0] for name, array in rows.items()}
     write_input_json(images, input_json, model_input, numbers=numbers)
     command = [program, "-m", model, "-u", triton.url, "-i", triton.protocol, "-b", str(batch)]
     command += ["--input-data", str(input_json)]
-    if shared_memory:  # one region per output, large enough for the largest output of a batch
+    if given.shared_memory:  # one region per output, large enough for the largest output of a batch
         largest = max(array.nbytes for array in triton.infer(model, model_input, images[:1], [rows]).values())
         command += ["--shared-memory", "system", "--output-shared-memory-size", str(batch * largest)]
     return command, environment

@@ -37,6 +37,7 @@ from pixprep.serving.embedded.wheel import (
     find_wheel,
     max_files,
 )
+from pixprep.serving.options import ServerOptions
 from pixprep.serving.repository.repository import Repository
 from pixprep.serving.triton import pool, probe
 from pixprep.serving.triton.config import PIPELINE_FILE
@@ -77,28 +78,12 @@ class State(Enum):
 
 
 @dataclass(eq=False, repr=False)
-class Server:
+class Server(ServerOptions):
     """Embedded Triton server. As a context manager, it starts the server on entry and stops it on exit.
 
     Args:
         model_repository: Repository to serve. It is copied at the start, and all of its models must load.
-        host: Address to listen on.
-        allow_remote: Whether ``host`` may be an address that other machines can reach.
-        allow_shared_memory: Whether clients on this machine may register shared memory. Such a client can crash Triton,
-            because reading memory that its owner has truncated raises SIGBUS.
-        allow_hosts: Names to accept in the ``Host`` and ``Origin`` headers of HTTP requests, in addition to localhost,
-            ``host`` and IP addresses. If other machines can reach the server, all names are accepted by default.
-        http_max_input_size: Maximum size of an HTTP request body in bytes.
-        http_port, grpc_port, metrics_port: Ports to listen on. 0 selects any free port.
-        log_file: File for Triton's log. Default: a temporary file, which is deleted at the end unless Triton has
-            failed.
         backend_directory: Backend directory to use instead of the one that pixprep assembles.
-        images_in_flight: Number of images between the steps of ensembles for which the CUDA memory pool of each GPU is
-            sized. Default: the pool has Triton's default size of 64 MiB.
-        trace_url: URL of an OpenTelemetry collector that accepts OTLP over HTTP. Default: no tracing.
-        trace_rate: A rate of n traces every n-th request. Requests with a ``traceparent`` header are always traced.
-        ready_timeout_s: Time limit of the start in seconds. Default: 120, plus 10 for each model.
-        grace_s: Maximum duration of ``stop`` in seconds. Requests in flight may use this time except for the last 3 s.
         extra_args: Additional options for tritonserver. They must not disable the HTTP, gRPC or metrics endpoint.
 
     Attributes:
@@ -110,21 +95,7 @@ class Server:
 
     model_repository: Path
     _: KW_ONLY
-    host: str = "127.0.0.1"
-    allow_remote: bool = False
-    allow_shared_memory: bool = False
-    allow_hosts: Sequence[str] = ()
-    http_max_input_size: int = 96 << 20
-    http_port: int = 8000
-    grpc_port: int = 8001
-    metrics_port: int = 8002
-    log_file: Path | None = None
     backend_directory: Path | None = None
-    images_in_flight: int | None = None
-    trace_url: str | None = None
-    trace_rate: int = 100
-    ready_timeout_s: float | None = None
-    grace_s: float = 10.0
     extra_args: Sequence[str] = ()
 
     snapshot: Snapshot = field(init=False)

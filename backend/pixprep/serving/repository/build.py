@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pixprep import presets
 from pixprep.errors import PipelineError, SetupError, printable
@@ -22,9 +22,10 @@ from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
+from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.backend import onnx_classifier
-from pixprep.serving.repository.build_choices import Choices, Input, as_options, configuration, last_choices
+from pixprep.serving.repository.build_choices import Choices, as_options, chosen_in, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, lacking, remarks
 from pixprep.serving.repository.door import Door, door_notes
@@ -32,7 +33,7 @@ from pixprep.serving.repository.fit import carried, of_one_image, of_turned_imag
 from pixprep.serving.repository.free_dims import freed, loosened
 from pixprep.serving.repository.labels import labelled, of_heads, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
-from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Runtime
+from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
 from pixprep.serving.repository.ports import (
     PLAN_BYTES,
     Classifier,
@@ -66,10 +67,12 @@ _OTHER_PIPELINE = (
 )
 
 
-def build(output: Path, **arguments: Any) -> RepositoryPlan:
+def build(output: Path, **options: Any) -> RepositoryPlan:
     """Write a model repository. Each existing model is replaced atomically.
 
-    The arguments are the same as those of ``plan_repository``.
+    Args:
+        output: Folder of the repository. It is created if it does not exist.
+        options: Fields of ``BuildOptions``.
 
     Returns:
         Plan of the written repository, with notes for the user.
@@ -79,69 +82,13 @@ def build(output: Path, **arguments: Any) -> RepositoryPlan:
         SetupError: ``output`` cannot be written.
     """
     with refusing(output):
-        plan = plan_repository(output, **arguments)
+        plan = plan_repository(output, **options)
     write(plan.output, plan.models)
     return plan
 
 
-def plan_repository(
-    output: Path,
-    *,
-    pipeline: Pipeline | Mapping[str, Pipeline] | None = None,
-    one_image: bool = False,
-    preprocess: str = "",
-    boxes_from: str = "",
-    boxes_by: Path | None = None,
-    onnx: Path | None = None,
-    plan: Path | None = None,
-    classifier: Runtime = "onnxruntime",
-    classifier_io: Sequence[str] | None = None,
-    labels: Path | Mapping[str, Path] | None = None,
-    free_dims: bool = False,
-    name: str = "",
-    input_: Input | None = None,
-    on_error: Literal["fail", "zero"] | None = None,
-    max_batch_size: int | None = None,
-    parameters: Mapping[str, str] | None = None,
-    odd_range: bool = False,
-    force: bool = False,
-) -> RepositoryPlan:
-    """Plan the files of the models ``preprocess``, ``classifier`` and ``ensemble``.
-
-    If ``output`` contains an earlier build, the default values of ``input_``, ``on_error``, ``max_batch_size``,
-    ``parameters`` and ``odd_range`` are the values in that build.
-
-    Args:
-        output: Folder of the repository. It is created if it does not exist.
-        pipeline: Pipeline of the preprocess model, or, for a classifier with several image inputs, a mapping from each
-            input to its pipeline. With a mapping, the preprocess models are named ``preprocess_INPUT``, and the inputs
-            of the ensemble are named ``INPUT_image``. Default: the pipeline of the demo.
-        one_image: With several pipelines, whether all of them receive the same input ``image`` of the ensemble.
-        preprocess: Name of a preprocess model in ``output`` that an earlier build wrote. The new ensemble shares this
-            model, with its pipeline and options.
-        boxes_from: Name of an ensemble in ``output`` that detects the boxes (or quads, points) for the pipeline.
-        boxes_by: Python file with a function ``rows`` that converts the outputs of that ensemble to boxes, see
-            ``rows_model.py``.
-        onnx: ONNX file of the classifier. Default: the demo's EfficientNet-lite0.
-        plan: TensorRT plan of the same classifier, which must be built on the machine that will serve the model.
-        classifier: Runtime of the classifier. The names, inputs and outputs of the models do not depend on it.
-        classifier_io: Input and outputs of a plan for which no ONNX file is given, as ``NAME:TYPE:DIMS``.
-        labels: File with the class names, see ``read_labels``, or a mapping from outputs to such files. Default: the
-            names in the metadata of the ONNX file.
-        free_dims: Whether to make the fixed batch size and image size of the ONNX file dynamic, and to verify the
-            changed model with ONNX Runtime.
-        name: Name of the ensemble. The other models are then ``NAME_preprocess`` and ``NAME_classifier``.
-        input_: Format of the image input. ``bytes``: a BYTES tensor ``image``. ``dali``: a UINT8 tensor
-            ``DALI_INPUT_0``, as for dali_backend.
-        on_error: Handling of an image that cannot be processed. ``fail`` (default): its request fails. ``zero``: its
-            tensor is zeros, and the output ``status`` contains the reason.
-        max_batch_size: Maximum batch size of all three models. Default: 64 for images, and 64 divided by the number of
-            frames for clips. For a pipeline with boxes, it is the maximum batch size of the classifier and the maximum
-            number of boxes per photo.
-        parameters: Parameters of the preprocess model, such as ``{"threads": "2"}``.
-        odd_range: Whether to accept a value range that is unusual for classifiers.
-        force: Whether to replace models that pixprep did not write or that the user has changed, to remove additional
-            files in the folders of replaced models, and to ignore the options of the earlier build.
+def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
+    """Plan the files of the models ``preprocess``, ``classifier`` and ``ensemble``, see ``build``.
 
     Raises:
         PipelineError: The pipeline does not match the classifier, the arguments contradict each other, or weights of
@@ -149,65 +96,44 @@ def plan_repository(
         SetupError: ``output`` must not be overwritten, or a package or a file is missing.
         OSError: A file cannot be read.
     """
-    pipelines: Mapping[str, Pipeline] = pipeline if isinstance(pipeline, Mapping) else {}
-    has_own = bool(pipeline or input_ or on_error or max_batch_size or parameters is not None)
-    for is_wrong, what in (
-        (plan and classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
-        (preprocess and (has_own or boxes_from), _SHARED),
-        ((onnx or plan) and not pipeline and not preprocess, _NO_PIPELINE),
-        (bool(classifier_io) != bool(plan and not onnx), _GIVE_IO),
-        (free_dims and not onnx, "--free-dims requires an --onnx file"),
-        (one_image and len(pipelines) < 2, "--one-image requires several --pipeline INPUT=FILE"),
-        (boxes_by and not boxes_from, "--boxes-by FILE requires --boxes-from ENSEMBLE, whose outputs it reads"),
-    ):
-        if is_wrong:
-            raise PipelineError(what)
-    if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
-        raise PipelineError(f"name must be up to 64 letters, digits, _ and -, not {quoted(name)}")
-    files_of_heads = labels if isinstance(labels, Mapping) else {}
-    one_file = None if isinstance(labels, Mapping) else labels
-    for file in (onnx, plan, one_file, *files_of_heads.values(), boxes_by):
-        if file and not file.is_file():
-            raise SetupError(f"{file}: {'is a folder, not a file' if file.is_dir() else 'no such file'}")
+    given = BuildOptions(**options)
+    _check(given)
     if output.exists() and not output.is_dir():
         raise SetupError(f"{output} is a file: pass a folder to --output")
-    before = Repository(output)
-    names = Names.of(name)
+    onnx, plan, classifier, preprocess = given.onnx, given.plan, given.classifier, given.preprocess
+    before, names = Repository(output), Names.of(given.name)
+    pipelines: Mapping[str, Pipeline] = given.pipeline if isinstance(given.pipeline, Mapping) else {}
     models = {port: f"{names.preprocess}_{port}" for port in pipelines} or {"": preprocess or names.preprocess}
-    alone = None if isinstance(pipeline, Mapping) else pipeline
+    alone = None if isinstance(given.pipeline, Mapping) else given.pipeline
     if preprocess:
         alone = _shared(before, preprocess).pipeline
     first = next(iter(models.values()))
-    arguments: Choices = {"input": input_, "on_error": on_error, "max_batch_size": max_batch_size}
-    arguments |= {"parameters": parameters, "odd_range": odd_range or None}
-    chosen = {key: value for key, value in arguments.items() if value is not None}
-    has_last = first in before.models and (preprocess or not force)
+    chosen = chosen_in(given)
+    has_last = first in before.models and (preprocess or not given.force)
     last = last_choices(before.models[first], is_shared=bool(preprocess)) if has_last else {}
     repeated = {key: value for key, value in last.items() if key not in chosen}
     chosen |= repeated
-    if boxes_from and classifier != "tensorrt":  # TensorRT does not support a batch of 0
+    if given.boxes_from and classifier != "tensorrt":  # TensorRT does not support a batch of 0
         chosen["parameters"] = {"no_rows": "empty", **(chosen.get("parameters") or {})}
         repeated = {key: value for key, value in repeated.items() if value != {"no_rows": "empty"}}
-    is_repeated = repeated and not preprocess
-    notes = (
-        [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
-        if is_repeated
-        else []
-    )
+    notes: list[str] = []
+    if repeated and not preprocess:
+        notes += [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
     demo_pipeline = presets.efficientnet_lite0()
     of_ports = pipelines or {"": alone or demo_pipeline}
-    stages = _stages(of_ports, models, chosen, notes, is_of_one_image=one_image, asks=not boxes_from)
+    stages = _stages(of_ports, models, chosen, notes, is_of_one_image=given.one_image, asks=not given.boxes_from)
     served, config = stages[0].pipeline, stages[0].config
-    chain = chain_from(before, boxes_from, boxes_by, stages, name=name) if boxes_from else None
+    chain = chain_from(before, given, stages) if given.boxes_from else None
     rows = served.plan.takes_boxes
     settings = model_config.options(config)
     batch = settings.engine.limits.max_boxes if rows else min(each.config["max_batch_size"] for each in stages)
-    words = read_labels(one_file) if one_file else []
-    heads = {head: read_labels(file) for head, file in files_of_heads.items()}
+    labels = given.labels or {}
+    words = [] if isinstance(labels, Mapping) else read_labels(labels)
+    heads = {head: read_labels(file) for head, file in labels.items()} if isinstance(labels, Mapping) else {}
     folder = output / names.classifier
     if onnx or plan:
-        model, graph, weights = _own_classifier(onnx, plan, classifier_io or ())
-        if free_dims and onnx:
+        model, graph, weights = _own_classifier(onnx, plan, given.classifier_io or ())
+        if given.free_dims and onnx:
             if model.data_files:
                 raise PipelineError(
                     f"{onnx.name}: --free-dims does not support separate weight files: save it as one file"
@@ -218,7 +144,7 @@ def plan_repository(
             model, weights = declared(graph, onnx.name), {**weights, ONNX_FILE: graph.SerializeToString()}
         pairs = pair(model, stages, max_batch_size=batch)
     else:
-        model, graph, weights, demo_words = _demo_classifier(folder, force=force)
+        model, graph, weights, demo_words = _demo_classifier(folder, force=given.force)
         words = words or demo_words
         notes += [_OTHER_PIPELINE] * (served.for_photos() != demo_pipeline)
         try:
@@ -241,7 +167,7 @@ def plan_repository(
         for port in model.outputs
         if port not in carried(model)
     ]
-    if not (words or heads or model.labels or force):
+    if not (words or heads or model.labels or given.force):
         of_model = {
             name: each for name, each in weights.items() if name != PLAN_FILE or not onnx
         }  # the plan is derived from the ONNX file
@@ -299,9 +225,45 @@ def plan_repository(
         written[chain.model] = chain.files
     planned = RepositoryPlan(before, names, written, tuple(notes))
     refuse_taken(planned)
-    if not force:
+    if not given.force:
         refuse_foreign(planned)
     return planned
+
+
+def _check(given: BuildOptions) -> None:
+    """Check that options do not contradict each other, and that the files exist.
+
+    Raises:
+        PipelineError: Options contradict each other, or the name is invalid.
+        SetupError: A file does not exist.
+    """
+    has_own = bool(
+        given.pipeline or given.input_ or given.on_error or given.max_batch_size or given.parameters is not None
+    )
+    has_file, pipelines = bool(given.onnx or given.plan), given.pipeline
+    for is_wrong, what in (
+        (given.plan and given.classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
+        (given.preprocess and (has_own or given.boxes_from), _SHARED),
+        (has_file and not pipelines and not given.preprocess, _NO_PIPELINE),
+        (bool(given.classifier_io) != bool(given.plan and not given.onnx), _GIVE_IO),
+        (given.free_dims and not given.onnx, "--free-dims requires an --onnx file"),
+        (
+            given.one_image and not (isinstance(pipelines, Mapping) and len(pipelines) > 1),
+            "--one-image requires several --pipeline INPUT=FILE",
+        ),
+        (
+            given.boxes_by and not given.boxes_from,
+            "--boxes-by FILE requires --boxes-from ENSEMBLE, whose outputs it reads",
+        ),
+    ):
+        if is_wrong:
+            raise PipelineError(what)
+    if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", given.name):
+        raise PipelineError(f"name must be up to 64 letters, digits, _ and -, not {quoted(given.name)}")
+    labels = given.labels.values() if isinstance(given.labels, Mapping) else [given.labels]
+    for file in (given.onnx, given.plan, *labels, given.boxes_by):
+        if file and not file.is_file():
+            raise SetupError(f"{file}: {'is a folder, not a file' if file.is_dir() else 'no such file'}")
 
 
 def _stages(

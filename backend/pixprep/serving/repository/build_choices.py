@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository.pbtxt import STAMP
 from pixprep.serving.repository.repository import Model
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import EXAMPLES, FRAMES, PIXELS
 
-Input = Literal["bytes", "dali"]
 Choices = dict[str, Any]
-"""Options of ``build`` by their command-line names, such as ``input``, ``on_error`` and ``max_batch_size``."""
+"""Options of a build that the next build repeats, by the names of their fields in ``BuildOptions``."""
+_REPEATED = ("input_", "on_error", "max_batch_size", "parameters", "odd_range")
 _INPUTS: dict[str, list[model_config.Config]] = {
     "bytes": [],
     "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
 }
+
+
+def chosen_in(given: BuildOptions) -> Choices:
+    """Return the options that the user has set, among those that the next build repeats."""
+    chosen = {name: getattr(given, name) for name in _REPEATED}
+    return {name: value for name, value in chosen.items() if value is not None and value is not False}
 
 
 def configuration(pipeline: Pipeline, choices: Choices) -> model_config.Config:
@@ -48,7 +55,7 @@ def configuration(pipeline: Pipeline, choices: Choices) -> model_config.Config:
     config = {
         "max_batch_size": max_batch_size or 0,
         "parameters": model_config.parameters(parameters),
-        "input": _INPUTS[choices.get("input", "bytes")],
+        "input": _INPUTS[choices.get("input_", "bytes")],
     }
     return model_config.complete(config, pipeline)
 
@@ -74,7 +81,7 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
     dali = (_INPUTS["dali"][0]["name"], _INPUTS["dali"][0]["data_type"])
     inputs = [(entry.get("name"), entry.get("data_type")) for entry in model.config.get("input", [])]
     found: Choices = {
-        "input": "dali" if dali in inputs else None,
+        "input_": "dali" if dali in inputs else None,
         "on_error": on_error,
         "max_batch_size": batch,
         "parameters": parameters,
@@ -93,7 +100,7 @@ def as_options(choices: Choices) -> str:
     """Format options as command-line options."""
     words = []
     for key, value in choices.items():
-        option = f"--{key.replace('_', '-')}"
+        option = f"--{key.removesuffix('_').replace('_', '-')}"
         if key == "parameters":
             words += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]
         else:

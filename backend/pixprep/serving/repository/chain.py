@@ -15,6 +15,7 @@ from pathlib import Path
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
+from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.models import suggest
 from pixprep.serving.repository.pbtxt import Names, Step
@@ -50,23 +51,20 @@ class Chain:
         return [entry for entry in inputs if entry["name"] not in names], [*self.rows, *outputs]
 
 
-def chain_from(
-    repository: Repository, detector: str, file: Path | None, stages: Sequence[Stage], *, name: str
-) -> Chain:
+def chain_from(repository: Repository, given: BuildOptions, stages: Sequence[Stage]) -> Chain:
     """Plan the chain from a detector to the preprocess model.
 
     Args:
-        repository: Repository that contains the detector.
-        detector: Name of an ensemble in the repository whose input is one photo.
-        file: Python file with the user's function, such as ``def rows(output0, transform, original_size)``. Its
-            parameters are outputs of the detector.
+        repository: Repository that contains the detector, an ensemble whose input is one photo.
+        given: Options of the build. The parameters of the user's function in the file ``boxes_by``, such as
+            ``def rows(output0, transform, original_size)``, are outputs of the detector.
         stages: Preprocess models of the ensemble. There must be exactly one, and its pipeline must accept boxes.
-        name: Name of the ensemble that is built.
 
     Raises:
         PipelineError: The detector, the file or the pipeline is not suitable.
         SetupError: A file cannot be read, or tritonclient is not installed.
     """
+    detector, file, name = given.boxes_from, given.boxes_by, given.name
     wired = repository.ensembles
     if detector not in wired:
         remedy = suggest(detector, wired) if wired else "build it first, with the same --output"

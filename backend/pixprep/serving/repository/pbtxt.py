@@ -6,12 +6,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pixprep.errors import PipelineError, SetupError, install, needing
+from pixprep.serving.options import Runtime
 from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, Config, texts
-
-Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 
 LABELS_FILE, LABELS_OF = "labels.txt", "labels_{}.txt"
 """Name of the labels file if one output has labels, and pattern of the file names if several outputs have labels."""
