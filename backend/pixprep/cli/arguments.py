@@ -7,9 +7,9 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
 from pixprep.engine.options import Limits
@@ -18,61 +18,44 @@ from pixprep.formats import FORMATS
 from pixprep.options import Shell
 
 
-class Command(NamedTuple):
-    """One command of ``pixprep``.
+def add_options(
+    parser: argparse.ArgumentParser,
+    function: Callable[..., int],
+    groups: Mapping[str, Sequence[str]],
+    either: Sequence[str],
+) -> None:
+    """Add the options of a command to its parser.
 
-    Attributes:
-        function: Function that runs the command and returns the exit code. Its parameters are the arguments and options
-            of the command. If a parameter is a dataclass, its fields are options.
-        example: Example of a command line, without ``pixprep``.
+    Args:
+        parser: Parser of the command.
+        function: Function that runs the command. Its parameters are the arguments and options of the command. If a
+            parameter is a dataclass, its fields are options.
         groups: Names of options by the title of their group in the help text.
         either: Names of options that exclude each other.
     """
-
-    function: Callable[..., int]
-    example: str
-    groups: Mapping[str, Sequence[str]]
-    either: Sequence[str]
-
-    @property
-    def text(self) -> str:
-        """Description of the command, the first paragraph of its docstring."""
-        return inspect.cleandoc(self.function.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-
-    def run(self, values: Mapping[str, Any]) -> int:
-        """Run the command with the values of the parsed arguments."""
-        structs = {
-            name: struct(**{each.name: values[each.name] for each in fields(struct) if each.name in values})
-            for name, struct in _structs(self.function).items()
-        }
-        return self.function(**structs, **{name: values[name] for name in _hints(self.function).keys() - structs})
-
-
-def command(
-    example: str, *, groups: Mapping[str, Sequence[str]] | None = None, either: Sequence[str] = ()
-) -> Callable[[Callable[..., int]], Command]:
-    """Return a decorator that makes a ``Command`` of the function that runs it."""
-    return partial(Command, example=example, groups=groups or {}, either=either)
-
-
-def add_options(parser: argparse.ArgumentParser, command: Command) -> None:
-    """Add the options of a command to its parser: its own parameters, followed by the fields of its structs."""
-    structs = _structs(command.function)
-    declared: list[tuple[Any, Any]] = [
-        (each, command.function) for each in inspect.signature(command.function).parameters.values()
-    ]
+    structs = _structs(function)
+    declared: list[tuple[Any, Any]] = [(each, function) for each in inspect.signature(function).parameters.values()]
     declared = [each for each in declared if each[0].name not in structs]
     declared += [(each, struct) for struct in structs.values() for each in fields(struct)]
     options = [(each, _hints(owner)[each.name], _texts(owner).get(each.name, "")) for each, owner in declared]
-    options.sort(key=lambda each: each[0].name in command.either)  # so that the usage shows the alternatives together
-    group_of = {name: title for title, names in command.groups.items() for name in names}
-    holders: dict[Any, Any] = {"": parser, **{title: parser.add_argument_group(title) for title in command.groups}}
+    options.sort(key=lambda each: each[0].name in either)  # so that the usage shows the alternatives together
+    group_of = {name: title for title, names in groups.items() for name in names}
+    holders: dict[Any, Any] = {"": parser, **{title: parser.add_argument_group(title) for title in groups}}
     for each, hint, text in options:
         holder = holders[group_of.get(each.name, "")]
-        if each.name in command.either:
-            holder = holders.setdefault(command.either, None) or holder.add_mutually_exclusive_group()
-            holders[command.either] = holder
+        if each.name in either:
+            holder = holders.setdefault(either, None) or holder.add_mutually_exclusive_group()
+            holders[either] = holder
         _add_option(holder, each, hint, text)
+
+
+def call(function: Callable[..., int], values: Mapping[str, Any]) -> int:
+    """Run a command with the values of the parsed arguments."""
+    structs = {
+        name: struct(**{each.name: values[each.name] for each in fields(struct) if each.name in values})
+        for name, struct in _structs(function).items()
+    }
+    return function(**structs, **{name: values[name] for name in _hints(function).keys() - structs})
 
 
 def _add_option(parser: Any, declared: Any, hint: Any, text: str) -> None:

@@ -7,20 +7,25 @@ output is printed to stderr.
 from __future__ import annotations
 
 import argparse
+import inspect
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
 from pixprep import __version__
-from pixprep.cli.arguments import Command, add_options
+from pixprep.cli.arguments import add_options, call
 from pixprep.errors import PixprepError, printable
 
 COMMANDS = (
     *("demo", "build", "check", "import_", "verify", "explain", "run", "data_check", "preview", "batch"),
     *("serve", "send", "health", "bench", "doctor", "install_backend"),
 )
-"""Modules in ``cli/commands`` in the order of ``--help``. The function ``run`` of each module is a ``Command``."""
+"""Modules in ``cli/commands`` in the order of ``--help``.
+
+A module contains ``run``, the function of the command, whose docstring describes the command; ``EXAMPLE``, a command
+line without ``pixprep``; and, if necessary, ``GROUPS`` and ``EITHER``, see ``add_options``.
+"""
 GROUPS = {"data": "Inspect training data."}
 """Descriptions of the first words of commands that consist of two words."""
 
@@ -30,13 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     parsed, unknown = command_line(words[0] if words else "").parse_known_args(words)
     given = vars(parsed)
-    parser, command = given.pop("parser"), given.pop("command")
+    parser, function = given.pop("parser"), given.pop("function")
     if unknown:  # report unknown arguments with the usage of this command, not with the usage of ``pixprep``
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     from pixprep.cli.output import forget_output, say
 
     try:
-        code: int = command.run(given)
+        code = call(function, given)
         sys.stdout.flush()  # a failed write raises here, not when Python exits
     except PixprepError as error:
         first, *more = error.args
@@ -84,16 +89,17 @@ def command_line(first: str = "") -> argparse.ArgumentParser:
             text = GROUPS[group]
             sub = parsers[""].add_parser(group, help=text, description=text)
             parsers[group] = sub.add_subparsers(required=True, metavar="WHAT")
-        command: Command = import_module(f"pixprep.cli.commands.{module}").run
+        command = import_module(f"pixprep.cli.commands.{module}")
+        text = inspect.cleandoc(command.run.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
         sub = parsers[group].add_parser(
             name,
-            help=command.text,
-            description=command.text,
-            epilog=f"example:\n  pixprep {command.example}",
+            help=text,
+            description=text,
+            epilog=f"example:\n  pixprep {command.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_options(sub, command)
-        sub.set_defaults(parser=sub, command=command)
+        add_options(sub, command.run, getattr(command, "GROUPS", {}), getattr(command, "EITHER", ()))
+        sub.set_defaults(parser=sub, function=command.run)
     return parser
 
 

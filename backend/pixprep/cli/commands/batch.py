@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pixprep.cli.arguments import command
 from pixprep.options import Folder, Name, Shell
 
+EXAMPLE = "batch manifest.txt --pipeline pipeline.json --output tensors"
 
-@command("batch manifest.txt --pipeline pipeline.json --output tensors")
+
 def run(
     manifest: Annotated[Path, Shell(metavar="MANIFEST")],
     *,

@@ -7,17 +7,17 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from pixprep.cli.arguments import Images, Json, command
+from pixprep.cli.arguments import Images, Json
 from pixprep.errors import PixprepError
 from pixprep.serving.options import MeasureOptions
 
 CONCURRENCY = (1, 4, 16)
 
 
-@command(
-    "bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv",
-    either=("print_command", "as_json"),
-)
+EXAMPLE = "bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv"
+EITHER = ("print_command", "as_json")
+
+
 def run(
     paths: Images,
     request: MeasureOptions,
@@ -30,8 +30,6 @@ def run(
     """Measure a server with perf_analyzer: throughput and latency.
 
     Args:
-        paths: Images to send in a loop.
-        request: Model, requests and loads.
         print_command: Do not measure; print the command line of perf_analyzer instead.
         as_json: Print the table as JSON.
         csv_file: Also write the table as CSV.

@@ -8,24 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pixprep.cli.arguments import Photo, command
+from pixprep.cli.arguments import Photo
 from pixprep.errors import PixprepError
 from pixprep.options import Folder
 from pixprep.serving.options import BuildOptions
 
+EXAMPLE = "build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models"
+GROUPS = {
+    "pipeline": ("pipeline", "preset", "preprocess"),
+    "classifier": ("onnx", "plan", "classifier", "classifier_io", "labels", "free_dims", "explain"),
+    "models": (
+        *("one_image", "boxes_from", "boxes_by", "name", "input_", "on_error", "max_batch_size", "parameters"),
+        "odd_range",
+    ),
+}
+EITHER = ("pipeline", "preset", "preprocess")
 
-@command(
-    "build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models",
-    groups={
-        "pipeline": ("pipeline", "preset", "preprocess"),
-        "classifier": ("onnx", "plan", "classifier", "classifier_io", "labels", "free_dims", "explain"),
-        "models": (
-            *("one_image", "boxes_from", "boxes_by", "name", "input_", "on_error", "max_batch_size", "parameters"),
-            "odd_range",
-        ),
-    },
-    either=("pipeline", "preset", "preprocess"),
-)
+
 def run(
     options: BuildOptions,
     *,
@@ -37,11 +36,9 @@ def run(
     """Write a model repository: preprocess, classifier and ensemble. Without arguments, write the demo.
 
     Args:
-        options: Pipelines, classifier and models.
         output: The repository to write.
         preset: A built-in pipeline.
         explain: Print the inputs and outputs of an ONNX file and describe its first nodes, without building anything.
-        image: Photo for the preview.
     """
     from pixprep.cli.files import preview, read_photo
     from pixprep.cli.output import called, print_text, say

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pixprep.cli.arguments import ImporterOptions, Json, command
+from pixprep.cli.arguments import ImporterOptions, Json
 from pixprep.errors import ImageError, PixprepError
 from pixprep.options import Shell
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pixprep.serving.repository import Problem
 
 
-@command("check models")
+EXAMPLE = "check models"
+
+
 def run(
     path: Annotated[Path, Shell(metavar="DIR|FILE")],
     *,
@@ -36,7 +38,6 @@ def run(
         image: Also preview the tensor of this photo.
         odd_range: Accept a value range that is unusual for classifiers.
         source: For a pipeline file: import SOURCE again and report every difference from the file.
-        option: Options of the importer.
         as_json: Print a JSON list of objects with the keys where, what and remedy.
     """
     from pixprep.cli.files import preview_lines, read_photo

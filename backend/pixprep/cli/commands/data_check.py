@@ -8,10 +8,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pixprep.cli.arguments import DataSet, DataSetOptions, Json, command
+from pixprep.cli.arguments import DataSet, DataSetOptions, Json
+
+EXAMPLE = "data check coco:instances.json --option images=train2017"
 
 
-@command("data check coco:instances.json --option images=train2017")
 def run(
     source: DataSet,
     *,
@@ -23,8 +24,6 @@ def run(
     """Decode every sample of a data set once, and list the broken ones.
 
     Args:
-        source: The data set.
-        option: Options of the data set.
         pipeline: Also process each sample with the training side of this pipeline file; default: only decode it.
         threads: Number of threads; default: one for each core of this process.
         as_json: Print a JSON object with the keys samples, broken and notes.

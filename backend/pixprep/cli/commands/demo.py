@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from pixprep.cli.arguments import command
 from pixprep.errors import SetupError
 from pixprep.options import Folder, Shell
 from pixprep.serving.options import Protocol, SendOptions
 
+EXAMPLE = "demo cat.jpg holiday_photos --stay"
 
-@command("demo cat.jpg holiday_photos --stay")
+
 def run(
     photos: Annotated[Sequence[Path], Shell(nargs="*")] = (),
     *,
@@ -52,7 +52,7 @@ def run(
         for protocol, url in urls.items():
             words = ["send", *map(str, paths), "--protocol", protocol, "--url", url]
             say("", f"$ {called()} {shlex.join(words)}")
-            codes.append(send.run.function(paths, SendOptions(protocol=protocol, url=url, classes=5)))
+            codes.append(send.run(paths, SendOptions(protocol=protocol, url=url, classes=5)))
         if stay:
             page.start(server)
             say("", f"page      {page.url}", "serving until Ctrl-C; try", *(f"$ {line}" for line in server.curls))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from pixprep.cli.arguments import Json, command
+from pixprep.cli.arguments import Json
+
+EXAMPLE = "doctor"
 
 
-@command("doctor")
 def run(*, as_json: Json = False) -> int:
     """Check this machine for known problems, and print the fix for each.
 

@@ -6,12 +6,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from pixprep.cli.arguments import PipelineFile, command
+from pixprep.cli.arguments import PipelineFile
 from pixprep.errors import ImageError, PixprepError
 from pixprep.options import Shell
 
+EXAMPLE = "explain pipeline.json --image photo.jpg --output stages.png"
+EITHER = ("size", "image")
 
-@command("explain pipeline.json --image photo.jpg --output stages.png", either=("size", "image"))
+
 def run(
     pipeline: PipelineFile,
     *,
@@ -22,7 +24,6 @@ def run(
     """Describe a pipeline: its ops, plan and shapes; --output draws one photo at every stage.
 
     Args:
-        pipeline: A pipeline file.
         size: Height x width of the example image; default: 480x640.
         image: A photo to use as the example image.
         output: Write a PNG of the photo at every stage, with the crop, the tensor and its values.

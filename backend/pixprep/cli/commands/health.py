@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pixprep.cli.arguments import command
 from pixprep.serving.options import HealthOptions
 
+EXAMPLE = "health --model ensemble --timeout 2"
 
-@command("health --model ensemble --timeout 2")
+
 def run(request: HealthOptions) -> int:
     """Send one image through a model; exit code 0 if it responds in time. For Kubernetes and load balancers."""
     from pixprep.cli.output import say

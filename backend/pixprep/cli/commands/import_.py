@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from pixprep.cli.arguments import ImporterOptions, Photo, command
+from pixprep.cli.arguments import ImporterOptions, Photo
 from pixprep.errors import PixprepError, shown
 from pixprep.options import Shell
 
+EXAMPLE = "import timm:resnet50.a1_in1k pipeline.json"
 
-@command("import timm:resnet50.a1_in1k pipeline.json")
+
 def run(
     source: Annotated[str, Shell(metavar="SOURCE")],
     file: Path,
@@ -29,11 +30,9 @@ def run(
         source: LIBRARY:NAME, or a file such as preprocessor_config.json, config.json, dali.py, model.onnx, or
             dali_backend's model folder.
         file: The pipeline file to write; if SOURCE is a model folder, the folder to write.
-        option: Options of the importer.
         training: Where to import the training transforms from: train.py:NAME for torchvision, a JSON file with the
             arguments of create_transform for timm, model.keras for Keras.
         run_python: Run the Python file that defines the DALI pipeline, to serialize it.
-        image: Photo for the preview.
         force: Overwrite existing files.
     """
     from pixprep import importers

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pixprep.cli.arguments import command
 from pixprep.options import Folder
 
+EXAMPLE = "install-backend /opt/tritonserver/backends"
 
-@command("install-backend /opt/tritonserver/backends")
+
 def run(directory: Folder) -> int:
     """Write the backend, including this package, to the backend directory of a Triton server.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pixprep.cli.arguments import DataSet, DataSetOptions, PipelineFile, command
+from pixprep.cli.arguments import DataSet, DataSetOptions, PipelineFile
 from pixprep.errors import PixprepError
 from pixprep.options import Natural
 
+EXAMPLE = "preview pipeline.json train --output sheet.png"
 
-@command("preview pipeline.json train --output sheet.png")
+
 def run(
     pipeline: PipelineFile,
     source: DataSet,
@@ -25,9 +26,6 @@ def run(
     """Draw a contact sheet of training samples after their augmentation, with boxes and random parameters.
 
     Args:
-        pipeline: A pipeline file.
-        source: The data set.
-        option: Options of the data set.
         output: The PNG to write: the samples with their random parameters.
         count: Number of samples.
         seed: Seed of the sample order and of the random parameters.

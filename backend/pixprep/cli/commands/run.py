@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pixprep.cli.arguments import Images, Json, PipelineFile, command
+from pixprep.cli.arguments import Images, Json, PipelineFile
 from pixprep.engine.options import EngineOptions, Limits
 from pixprep.errors import ImageError, PixprepError
 from pixprep.formats import FORMATS, USUAL, Format
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pixprep.engine.engine import Engine
 
 
-@command("run pipeline.json cat.jpg dog.jpg --output tensors")
+EXAMPLE = "run pipeline.json cat.jpg dog.jpg --output tensors"
+
+
 def run(
     pipeline: PipelineFile,
     files: Images,
@@ -40,12 +42,7 @@ def run(
     """Run a pipeline on files without a server: print a summary of each output, or write one .npy per output.
 
     Args:
-        pipeline: A pipeline file.
-        files: Images to process.
-        engine: Options of the engine.
         output: Folder in which to write each tensor as .npy.
-        formats: Formats to accept.
-        inputs: Numeric inputs of each image.
         as_json: Print one JSON object per line.
     """
     from pixprep.cli.files import numbers_of, say_skipped, served_side

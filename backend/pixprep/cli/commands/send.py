@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pixprep.cli.arguments import Images, Json, command
+from pixprep.cli.arguments import Images, Json
 from pixprep.serving.options import SendOptions
 
+EXAMPLE = "send photos --protocol grpc --model ensemble --batch 8"
 
-@command("send photos --protocol grpc --model ensemble --batch 8")
+
 def run(paths: Images, request: SendOptions, *, as_json: Json = False) -> int:
     """Send image files, or folders of images, to a server.
 
     Args:
-        paths: Images to send.
-        request: Model and requests.
         as_json: Print one JSON object per line.
     """
     from pixprep.cli.files import numbers_of, say_skipped

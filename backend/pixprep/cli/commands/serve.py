@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
-from pixprep.cli.arguments import command
 from pixprep.errors import PixprepError
 from pixprep.options import Folder, Port
 from pixprep.serving.options import ServerOptions
@@ -19,7 +18,9 @@ from pixprep.serving.options import ServerOptions
 PAGE_PORT = 8003
 
 
-@command("serve --model-repository model_repository --http-port 8000")
+EXAMPLE = "serve --model-repository model_repository --http-port 8000"
+
+
 def run(
     options: ServerOptions,
     *,
@@ -34,7 +35,6 @@ def run(
     """Serve a model repository with the embedded Triton, until Ctrl-C.
 
     Args:
-        options: Options of the server.
         model_repository: Folder of the model repository to serve.
         allow_operators: Names of installed custom operators that pipelines may call; see docs/own-operators.md.
         page: Also serve a web page to browsers on this machine, which shows a photo's stages, classes and latencies.

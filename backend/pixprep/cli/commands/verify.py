@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pixprep.cli.arguments import ImporterOptions, Json, PipelineFile, command
+from pixprep.cli.arguments import ImporterOptions, Json, PipelineFile
 from pixprep.options import Natural, Shell
 
+EXAMPLE = "verify pipeline.json --images photos --output worst.png"
 
-@command("verify pipeline.json --images photos --output worst.png")
+
 def run(
     pipeline: PipelineFile,
     *,
@@ -26,11 +27,9 @@ def run(
     """Compare a pipeline, stage by stage, with the library whose pixels it claims to reproduce.
 
     Args:
-        pipeline: A pipeline file.
         images: Images or folders of images to compare in addition to the built-in ones.
         source: SOURCE that was given to `pixprep import`; default: the file that the pipeline records as its origin, if
             it is in the folder of the pipeline.
-        option: Options of the importer.
         training: Compare the training side, with one set of random parameters per image; the libraries must be
             installed.
         seed: Seed of the random parameters.
