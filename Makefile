@@ -207,7 +207,7 @@ train: .venv-training/.done .venv/.demo
 
 # The tutorials need PyTorch and timm from the environment of parity, and DALI from that of parity-tensorflow.
 tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
-	$(VENV)/pytest -o faulthandler_timeout=1800 $(SERVER)/test_tutorials.py
+	$(VENV)/pytest -m "" -o faulthandler_timeout=1800 $(SERVER)/test_tutorials.py
 
 # As for parity, PyTorch is installed without the gigabytes of CUDA packages that it declares.
 .venv-training/.done: pyproject.toml

@@ -6,7 +6,8 @@ import io
 import struct
 import warnings
 import zlib
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -193,43 +194,92 @@ def others():
     }
 
 
+class Made(Mapping):
+    """Images by name. Each image is encoded when it is first read, so that tests may use the names at no cost.
+
+    Args:
+        makers: For each name, a function that returns the encoded image.
+    """
+
+    def __init__(self, makers):
+        self._makers = {name: cache(make) for name, make in makers.items()}
+
+    def __getitem__(self, name):
+        return self._makers[name]()
+
+    def __iter__(self):
+        return iter(self._makers)
+
+    def __len__(self):
+        return len(self._makers)
+
+
+def _heic(make, **options):
+    file = io.BytesIO()
+    heif_library().from_pillow(make()).save(file, format="HEIF", **options)
+    return file.getvalue()
+
+
+def _heic_of_10_bits():
+    deep = np.random.default_rng(3).integers(0, 1 << 12, (37, 53, 3), np.uint16) << 4
+    file = io.BytesIO()
+    heif_library().from_bytes("RGB;16", (53, 37), deep.tobytes()).save(file)
+    return file.getvalue()
+
+
+def _avif(make, **options):
+    return save(make(), "AVIF", **options)
+
+
+def _avif_animated():
+    image = Image.fromarray(scene(48, 64))
+    return save(image, "AVIF", save_all=True, append_images=[image.transpose(Image.ROTATE_180)] * 2)
+
+
 @cache
 def stills():
     """Return every kind of AVIF and HEIC for which an encoder is installed, by name."""
-    found = {}
-    image, odd = Image.fromarray(scene(48, 64)), Image.fromarray(scene(37, 53))
-    alpha = odd.copy()
-    alpha.putalpha(Image.fromarray(noise(37, 53, 1)[:, :, 0]))
-    kinds = {"": image, " odd": odd, " 1x1": Image.fromarray(noise(1, 1)), " gray": odd.convert("L"), " alpha": alpha}
+
+    def odd():
+        return Image.fromarray(scene(37, 53))
+
+    def alpha():
+        image = odd()
+        image.putalpha(Image.fromarray(noise(37, 53, 1)[:, :, 0]))
+        return image
+
+    kinds = {
+        "": lambda: Image.fromarray(scene(48, 64)),
+        " odd": odd,
+        " 1x1": lambda: Image.fromarray(noise(1, 1)),
+        " gray": lambda: odd().convert("L"),
+        " alpha": alpha,
+        " china": lambda: read(photo("china")),
+    }
+
+    def flower():
+        return read(photo("flower")).reduce(2)
+
+    def wide():
+        return Image.fromarray(scene(150, 200))
+
+    makers = {}
     if features.check("avif"):
-        found |= {f"avif{name}": save(each, "AVIF") for name, each in kinds.items()}
-        found |= {
-            "avif 4:4:4": save(odd, "AVIF", subsampling="4:4:4", quality=95),
-            "avif full range": save(odd, "AVIF", range="full"),
-            "avif animated": save(image, "AVIF", save_all=True, append_images=[image.transpose(Image.ROTATE_180)] * 2),
-            "avif china": save(read(photo("china")), "AVIF"),
-            "avif flower": save(read(photo("flower")).reduce(2), "AVIF"),
+        makers |= {f"avif{name}": partial(_avif, make) for name, make in kinds.items()} | {
+            "avif 4:4:4": partial(_avif, odd, subsampling="4:4:4", quality=95),
+            "avif full range": partial(_avif, odd, range="full"),
+            "avif animated": _avif_animated,
+            "avif flower": partial(_avif, flower),
         }
-    if (heif := heif_library()) is not None:
-
-        def heic(each, **options):
-            file = io.BytesIO()
-            heif.from_pillow(each).save(file, format="HEIF", **options)
-            return file.getvalue()
-
-        deep = np.random.default_rng(3).integers(0, 1 << 12, (37, 53, 3), np.uint16) << 4
-        file = io.BytesIO()
-        heif.from_bytes("RGB;16", (53, 37), deep.tobytes()).save(file)
-        found |= {f"heic{name}": heic(each) for name, each in kinds.items()}
-        found |= {
-            "heic 4:4:4": heic(odd, chroma=444, quality=95),
-            "heic 10 bits": file.getvalue(),
-            "heic of tiles": heic(Image.fromarray(scene(150, 200)), tile_size=64),
-            "heic with a thumbnail": heic(Image.fromarray(scene(150, 200)), thumbnails=[64]),
-            "heic china": heic(read(photo("china"))),
-            "heic flower": heic(read(photo("flower")).reduce(2), tile_size=128),
+    if heif_library() is not None:
+        makers |= {f"heic{name}": partial(_heic, make) for name, make in kinds.items()} | {
+            "heic 4:4:4": partial(_heic, odd, chroma=444, quality=95),
+            "heic 10 bits": _heic_of_10_bits,
+            "heic of tiles": partial(_heic, wide, tile_size=64),
+            "heic with a thumbnail": partial(_heic, wide, thumbnails=[64]),
+            "heic flower": partial(_heic, flower, tile_size=128),
         }
-    return found
+    return Made(makers)
 
 
 def heif_library():

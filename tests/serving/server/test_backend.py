@@ -44,11 +44,7 @@ ODD = pp.Pipeline(
 MEANT = 'parameters { key: "odd_range" value { string_value: "meant" } }\n'
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 STRUCTURAL = 'parameters { key: "damage" value { string_value: "structural" } }\n'
-STILLS = {
-    name: encoded
-    for name, encoded in stills().items()
-    if name in ("avif china", "avif alpha", "heic china", "heic odd")
-}
+STILLS = {name: stills()[name] for name in ("avif china", "avif alpha", "heic china", "heic odd") if name in stills()}
 FORMATS = ["jpeg", *sorted({name.split()[0] for name in STILLS})]
 RAGGED = (
     'backend: "pixprep"\nmax_batch_size: 8\ninput { name: "DALI_INPUT_0" data_type: TYPE_UINT8 dims: [ -1 ] }\n'

@@ -14,10 +14,10 @@ ENVIRONMENTS = {"pytorch": (".venv-parity", "torch"), "dali": (".venv-tensorflow
 """Environments by the prompt of the commands. Each is a pair of the environment's folder and the library that must be
 installed in it."""
 TUTORIALS = {
-    "tutorial-pytorch.md": (15, 0.02, {"pytorch": ("onnxscript", "timm")}),
+    "pixels-differ.md": (9, 0.02, {}),
     "tutorial-training.md": (11, 5.0, {"pytorch": ("onnxscript",)}),
     "tutorial-model-py.md": (23, 0.02, {}),
-    "pixels-differ.md": (9, 0.02, {}),
+    "tutorial-pytorch.md": (15, 0.02, {"pytorch": ("onnxscript", "timm")}),
     "troubleshooting.md": (10, 0.02, {}),
     "tutorial-dali.md": (15, 0.02, {"dali": ()}),
 }
