@@ -25,9 +25,11 @@ from pixprep.importers.transformers_classes import (
     COMMON,
     DEFAULTS,
     DETRS,
+    DPTS,
     FIXED,
     HARMLESS,
     NEEDED,
+    ONLY_PIL,
     UNUSED,
     VIDEO_DEFAULTS,
     WITHOUT_PIL,
@@ -100,6 +102,7 @@ def from_transformers(
     values, where, folder = read_processor(config)
     processor = processor_of(values, where)
     unused = UNUSED.get(processor, ())
+    backend = "pil" if processor in ONLY_PIL else backend
     is_video = processor in VIDEO_DEFAULTS
     is_patched = processor in PATCHED
     defaults = VIDEO_DEFAULTS[processor] if is_video else CLASSES[processor]
@@ -130,10 +133,9 @@ def from_transformers(
         fields.finish()  # reject fields of other classes, before the code below reads them
         pads = _square_padding(fields, processor)
         outputs: list[Op] = []
-        if is_patched:
-            geometry, outputs = patched(fields, processor, LIKE[backend])
-        elif processor in SIZED:
-            geometry, outputs = sized(fields, processor, _filter(fields, backend), LIKE[backend])
+        if is_patched or processor in SIZED:
+            make = patched if is_patched else sized
+            geometry, outputs = make(fields, processor, _filter(fields, backend), LIKE[backend])
         else:
             geometry = _geometry(fields, processor, backend)
         arithmetic = _arithmetic(fields, processor, backend)
@@ -247,7 +249,7 @@ def _padded_size(fields: Fields, processor: str, geometry: Sequence[Op]) -> Side
 
     Return an empty tuple for processors that pad only the images of a batch to a common size.
     """
-    if processor == "DPTImageProcessor":
+    if processor in DPTS:
         fields.refuse("do_pad", "is not supported: it pads all four sides, to a multiple of size_divisor")
     if not fields.has("pad_size"):
         return ()
@@ -271,7 +273,7 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             known_size, how = _detr_size(fields, processor)
         elif processor == "SamImageProcessor":
             known_size, how = _longer_side(fields), {"side": "longer", "rounding": "half_away"}
-        elif processor == "DPTImageProcessor":
+        elif processor in DPTS:
             known_size, how = _dpt_size(fields)
         else:
             known_size, own_crop = _size(fields, processor)
@@ -443,7 +445,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
-    if processor == "PPLCNetImageProcessor":  # reverses the channels of the normalized tensor
+    is_flipped = processor == "TvpImageProcessor" and fields.flag("do_flip_channel_order")
+    if is_flipped or processor == "PPLCNetImageProcessor":  # reverses the channels of the normalized tensor
         mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))

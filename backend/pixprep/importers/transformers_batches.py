@@ -119,7 +119,8 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
             raise ValueError("the images have different sizes after the resize, and the class does not pad them")
         if is_list and not (isinstance(values, np.ndarray) and backend in form.stacks):
             values, outputs = list(values), {key: list(mask) for key, mask in outputs.items()}
-    outputs = {"pixel_values": values, **outputs} | {key: make(processed) for key, make in form.others.items()}
+    outputs = {"pixel_values" if name == "tensor" else name: values, **outputs}
+    outputs |= {key: make(processed) for key, make in form.others.items()}
     for key in [key for key in batch.outputs if key != name]:
         outputs[key] = _converted(key, batch.outputs[key], is_list=is_list)
     return outputs
@@ -156,7 +157,7 @@ def _converted(key: str, values: Array, *, is_list: bool) -> Any:
         values = values[:, 0]
     if is_list and key == "pixel_attention_mask":
         return list(values)
-    if is_list and key not in ("image_grid_thw", "image_position_ids"):
+    if is_list and key not in ("image_grid_hw", "image_grid_thw", "image_position_ids"):
         rows = values.tolist()
         return [*map(tuple, rows)] if key in ("image_sizes", "spatial_shapes") else rows
     return values
@@ -193,7 +194,9 @@ FORMS: dict[str, Form | None] = {
     "BridgeTowerImageProcessor": _MASKED,
     "Cohere2VisionImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
     "Gemma3ImageProcessor": Form(others={"num_crops": lambda processed: [0] * len(processed.batch)}),
+    "Emu3ImageProcessor": Form(stacks=_BOTH, pads=True),
     "Gemma4ImageProcessor": Form(stacks=_BOTH),
+    "Gemma4UnifiedImageProcessor": Form(stacks=_BOTH),
     "GotOcr2ImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
     "HunYuanVLImageProcessor": _PATCHES._replace(counted="grid"),
     "Idefics2ImageProcessor": _IDEFICS._replace(counted=None),
@@ -217,6 +220,7 @@ FORMS: dict[str, Form | None] = {
     "SamImageProcessor": Form(others=_SIZES | {"reshaped_input_sizes": lambda processed: processed.resized_sizes}),
     "Siglip2ImageProcessor": Form(),
     "SmolVLMImageProcessor": _IDEFICS,
+    "UltraVBertImageProcessor": _IDEFICS,
     "VideoLlama3ImageProcessor": _PATCHES._replace(
         others={"image_merge_sizes": lambda processed: np.full(len(processed.batch), processed.settings["merge_size"])}
     ),
@@ -228,6 +232,7 @@ FORMS: dict[str, Form | None] = {
             *(
                 "PPLCNetImageProcessor",
                 "PerceiverImageProcessor",
+                "VideoLlavaImageProcessor",
                 "PerceptionLMImageProcessor",
                 "TextNetImageProcessor",
             ),

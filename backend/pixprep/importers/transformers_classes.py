@@ -49,6 +49,15 @@ def class_fields(
     return common | others
 
 
+DPT: dict[str, Any] = {"keep_aspect_ratio": False, "ensure_multiple_of": 1, "size_divisor": None}
+DPTS = {
+    "DPTImageProcessor": class_fields((384, 384), BICUBIC, HALF, do_pad=False, **DPT),
+    "PromptDepthAnythingImageProcessor": class_fields(
+        (384, 384), BICUBIC, HALF, do_pad=False, prompt_scale_to_meter=0.001, **DPT
+    ),
+}
+"""Default fields of the classes that use DPT's resize."""
+
 DETR = class_fields((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
     "size": {"shortest_edge": 800, "longest_edge": 1333}
 }
@@ -102,6 +111,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "EomtImageProcessor": {"do_split_image": False, "do_pad": False},
     "GraniteDoclingImageProcessor": {"dense_max_patches": 0, "fine_route": False},
     "Idefics3ImageProcessor": {"do_image_splitting": True, "return_row_col_info": False},
+    "UltraVBertImageProcessor": {"do_image_splitting": True, "return_row_col_info": False},
     "SmolVLMImageProcessor": {"do_image_splitting": True, "return_row_col_info": False},
     "FlavaImageProcessor": {"return_image_mask": False, "return_codebook_pixels": False},
     "IdeficsImageProcessor": {"image_size": None, "transform": None},
@@ -115,7 +125,11 @@ FIXED: dict[str, dict[str, Any]] = {
 }
 """Fields that are supported with only one value, and this value, by class."""
 
+ONLY_PIL = ("Emu3ImageProcessor", "VideoLlavaImageProcessor")
+"""Classes that have only one implementation, which resizes with Pillow."""
+
 WITHOUT_PIL = (
+    *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
     *("Sapiens2ImageProcessor",),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
@@ -135,8 +149,6 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "ChineseCLIPImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
     "ConvNextImageProcessor": class_fields((384,), BICUBIC, HALF, crop_pct=224 / 256),
     "DeiTImageProcessor": class_fields((256, 256), BICUBIC, HALF, 224),
-    "DPTImageProcessor": class_fields((384, 384), BICUBIC, HALF, do_pad=False)
-    | {"keep_aspect_ratio": False, "ensure_multiple_of": 1, "size_divisor": None},
     "EfficientNetImageProcessor": class_fields(
         (346, 346), BICUBIC, HALF, 289, do_center_crop=False, rescale_offset=False, include_top=True
     ),
@@ -182,6 +194,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "Tipsv2ImageProcessor": TIPS,
     "ViTImageProcessor": class_fields((224, 224), BILINEAR, HALF),
     **DETRS,
+    **DPTS,
 }
 """Supported image processors, with the default values of all fields that a configuration may omit."""
 
@@ -210,6 +223,7 @@ UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
     **dict.fromkeys(("Gemma3ImageProcessor", "SuperPointImageProcessor"), ("do_center_crop", "crop_size")),
     "LlavaImageProcessor": ("pad_size",),
+    "PromptDepthAnythingImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
     "Sam2ImageProcessor": ("mask_size",),
     "Sam3ImageProcessor": ("mask_size",),

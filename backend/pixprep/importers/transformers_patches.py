@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from pixprep.importers.fields import PILLOW_FILTERS, Fields
+from pixprep.importers.fields import Fields
 from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, class_fields
+from pixprep.importers.transformers_sizes import MAX_OPEN_SIDE, Made
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Op,
@@ -51,6 +52,7 @@ class Patched:
         is_float: Whether the PIL backend converts pixel values to float32 even without a normalization.
         is_halved: Whether the size is computed by the rule ``half`` of ``resize_by_rule``, as in GLM-Image.
         overrides_size: Whether the fields ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
+        has_resize: Whether the ops before the patches are only a resize, which ``do_resize`` switches off.
     """
 
     defaults: dict[str, Any]
@@ -64,6 +66,7 @@ class Patched:
     is_float: bool = True
     is_halved: bool = False
     overrides_size: bool = True
+    has_resize: bool = True
 
 
 def _qwen(
@@ -100,6 +103,12 @@ def _qwen(
     }
 
 
+_GEMMA = class_fields((1, 1), BICUBIC, ((0.0,) * 3, (1.0,) * 3), do_convert_rgb=True, do_normalize=False) | {
+    "size": None,
+    "patch_size": 16,
+    "max_soft_tokens": 280,
+    "pooling_kernel_size": 3,
+}
 _GLM = _qwen(least=112 * 112, most=28 * 28 * 15000)
 PATCHED: dict[str, Patched] = {
     "CohereCompassImageProcessor": Patched(_qwen(has_pixels=True)),
@@ -121,12 +130,8 @@ PATCHED: dict[str, Patched] = {
         is_merged=False,
         filter="bicubic",
     ),
-    "Gemma4ImageProcessor": Patched(
-        class_fields((1, 1), BICUBIC, ((0.0,) * 3, (1.0,) * 3), do_convert_rgb=True, do_normalize=False)
-        | {"size": None, "patch_size": 16, "max_soft_tokens": 280, "pooling_kernel_size": 3},
-        layout="hwc",
-        is_float=False,
-    ),
+    "Gemma4ImageProcessor": Patched(_GEMMA, layout="hwc", is_float=False, is_merged=False),
+    "Gemma4UnifiedImageProcessor": Patched(_GEMMA, layout="hwc", is_float=False),
     "GlmImageImageProcessor": Patched(_qwen(has_pixels=True), is_halved=True),
     "Kimi_K25ImageProcessor": Patched(
         class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=14, merge_size=2, max_patches=16384)
@@ -136,6 +141,12 @@ PATCHED: dict[str, Patched] = {
     "MiniMaxM3VLImageProcessor": Patched(_qwen(least=4 * 28 * 28, most=451584, has_pixels=True)),
     "MuseGlimmerImageProcessor": Patched(
         _qwen(HALF, max_image_tokens=4096) | {"size": None, "resample": LANCZOS}, layout="tchw"
+    ),
+    "NeoMMEImageProcessor": Patched(
+        class_fields((1, 1), BILINEAR, HALF, do_convert_rgb=True) | {"size": None, "patch_size": 32, "max_side": None},
+        layout="hwc",
+        is_float=False,
+        has_resize=False,
     ),
     "PaddleOCRVLImageProcessor": Patched(
         _qwen(least=384 * 384, most=1536 * 1536, frames=1, has_pixels=True),
@@ -155,12 +166,13 @@ PATCHED: dict[str, Patched] = {
 """Supported classes that return patches, by name."""
 
 
-def patched(fields: Fields, processor: str, like: Like) -> tuple[list[Op], list[Op]]:
+def patched(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
     """Return the resize ops and the output ops of a class that returns patches.
 
     Args:
         fields: Fields of the configuration, with the defaults of the class for omitted fields.
         processor: Name of the class.
+        filter_: Filter of the resize.
         like: Library whose resize the class calls.
 
     Raises:
@@ -168,37 +180,34 @@ def patched(fields: Fields, processor: str, like: Like) -> tuple[list[Op], list[
     """
     row = PATCHED[processor]
     patch = fields.length("patch_size", MAX_PATCH)
-    filter_: Filter = row.filter or fields.choice("resample", PILLOW_FILTERS)
-    fields.take("resample")
-    if filter_ == "nearest" and like == "torchvision":
-        filter_ = "nearest_exact"
-    resizes, outputs = _FAMILIES.get(processor, _by_pixels)(fields, row, patch, filter_, like)
-    return resizes * fields.flag("do_resize"), outputs
-
-
-Made = tuple[list[Op], list[Op]]
+    made = _FAMILIES.get(processor, _by_pixels)(fields, row, patch, row.filter or filter_, like)
+    return made if fields.flag("do_resize") or not row.has_resize else made._replace(geometry=[])
 
 
 def _siglip(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     count = fields.length("max_num_patches", MAX_COUNT)
-    return [ResizeToPatches(patch_size=patch, max_patches=count, filter=filter_, like=like)], [
+    outputs: list[Op] = [
         Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
         PatchMask(patch, max_patches=count, name="pixel_attention_mask"),
         PatchGrid(patch, max_patches=count, name="spatial_shapes"),
     ]
+    return Made([ResizeToPatches(patch_size=patch, max_patches=count, filter=filter_, like=like)], outputs)
 
 
 def _gemma(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    merge = fields.length("pooling_kernel_size", 64)
-    count = fields.choice("max_soft_tokens", SOFT_TOKENS) * merge**2
+    merge, tokens = fields.length("pooling_kernel_size", 64), fields.choice("max_soft_tokens", SOFT_TOKENS)
+    count = tokens * merge**2
     resize = ResizeToPatches(
         rule="gemma", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
     )
-    return [resize], [
+    if row.is_merged:  # the patches of a merge window form one larger patch
+        patch, merge, count = patch * merge, 1, tokens
+    outputs: list[Op] = [
         Patches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
         PatchPositions(patch, max_patches=count, name="image_position_ids"),
         TokenCount(patch, merge, max_patches=count, name="num_soft_tokens_per_image"),
     ]
+    return Made([resize], outputs)
 
 
 def _kimi(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
@@ -207,10 +216,11 @@ def _kimi(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
     if type(most) is not int or not 1 <= most <= MAX_SIDE:
         fields.refuse("size", f"must have max_height, the maximum number of patches of a side, from 1 to {MAX_SIDE}")
     resize = ResizeToPatches(rule="kimi", patch_size=patch, max_patches=count, max_side=most, filter=filter_, like=like)
-    return [resize, Pad(multiple=patch * merge, anchor="top_left")], [
+    outputs: list[Op] = [
         Patches(patch, flat=row.is_flat, name="pixel_values"),
         PatchGrid(patch, order="thw", name="image_grid_thw"),
     ]
+    return Made([resize, Pad(multiple=patch * merge, anchor="top_left")], outputs)
 
 
 def _muse(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
@@ -219,10 +229,21 @@ def _muse(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
     resize = ResizeToPatches(
         rule="muse", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
     )
-    return [resize], [
+    outputs: list[Op] = [
         Patches(patch, temporal_patch_size=frames, layout=row.layout, name="pixel_values"),
         PatchGrid(patch, order="thw", name="image_grid_thw"),
     ]
+    return Made([resize], outputs)
+
+
+def _neomme(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    for field in ("size", "max_side"):
+        fields.expect(field, None, why="is not supported unless it is null")
+    size = ResizeByRule(rule="keep", size=MAX_OPEN_SIDE, filter=filter_, like=like)
+    return Made(
+        [size, Pad(multiple=patch, anchor="top_left")],
+        [Patches(patch, layout=row.layout, name="pixel_values"), PatchGrid(patch, name="image_grid_hw")],
+    )
 
 
 def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
@@ -251,14 +272,17 @@ def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: 
             filter=filter_,
             like=like,
         )
-    return [resize], [
+    outputs: list[Op] = [
         Patches(patch, own_merge, temporal_patch_size=frames, layout=row.layout, flat=row.is_flat, name="pixel_values"),
         PatchGrid(patch, own_merge, order="thw", name="image_grid_thw"),
     ]
+    return Made([resize], outputs)
 
 
 _FAMILIES = {
     "Gemma4ImageProcessor": _gemma,
+    "Gemma4UnifiedImageProcessor": _gemma,
+    "NeoMMEImageProcessor": _neomme,
     "Kimi_K25ImageProcessor": _kimi,
     "MuseGlimmerImageProcessor": _muse,
     "Siglip2ImageProcessor": _siglip,

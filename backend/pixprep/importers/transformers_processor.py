@@ -28,7 +28,7 @@ from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PipelineError, needing, printable
 from pixprep.importers.transformers import CLASSES, Backend, from_transformers, processor_of, read_processor
 from pixprep.importers.transformers_batches import FORMS, Form, Processed, combined, split_info
-from pixprep.importers.transformers_classes import DETRS
+from pixprep.importers.transformers_classes import DETRS, ONLY_PIL
 from pixprep.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -85,6 +85,7 @@ class ImageProcessor:
         self._settings: dict[str, Any] = {}
         try:
             self._name = processor_of(values, where)
+            self._backend = "pil" if self._name in ONLY_PIL else backend
             self._form = _form(self._name, where)
             self._config = _config(self._name, values)
             defaults = {key: _plain(key, value) for key, value in (_GENERAL | CLASSES[self._name]).items()}

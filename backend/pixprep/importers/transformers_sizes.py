@@ -29,6 +29,7 @@ from pixprep.pipeline.ops import (
     PatchMask,
     Resize,
     ResizeByRule,
+    ResizeToPixels,
     ResizeToTiles,
     Tensor,
     TileCount,
@@ -36,6 +37,7 @@ from pixprep.pipeline.ops import (
     Tiles,
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
+from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.tile_grids import grids_of
 from pixprep.spec import Filter, Like
 
@@ -230,12 +232,17 @@ def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "
     covers = is_ovis and fields.flag("use_covering_area_grid")
     fewest = 1 if covers or family == "cohere" else fields.length("min_patches", most)
     tiles: dict[str, Any] = {"tile_size": size[0], "thumbnail": "first" if is_ovis else "last"}
-    grids = tuple(grid for grid in grids_of(fewest, most, "aspect_ratio") if max(grid) <= MAX_GRANITE_SIDE)
-    if not grids:
-        fields.refuse("min_patches", f"and max_patches allow no grid of at most {MAX_GRANITE_SIDE} rows and columns")
+    choices: dict[str, Any] = {"max_tiles": most, "min_tiles": fewest}
+    if family == "granite":
+        grids = tuple(grid for grid in grids_of(fewest, most, "aspect_ratio") if max(grid) <= MAX_GRANITE_SIDE)
+        if not grids:
+            fields.refuse(
+                "min_patches", f"and max_patches allow no grid of at most {MAX_GRANITE_SIDE} rows and columns"
+            )
+        choices = {"grids": grids}
     resize = ResizeToTiles(
         tile_size=size[0],
-        **({"grids": grids} if family == "granite" else {"max_tiles": most, "min_tiles": fewest}),
+        **choices,
         choose="coverage" if covers else "scale" if family == "cohere" else "aspect_ratio",
         filter=filter_,
         like=like,
@@ -252,7 +259,15 @@ def _idefics3(fields: Fields, filter_: Filter, like: Like) -> Made:
     (size,), (tile,) = _edges(fields, "size", ("longest_edge",)), _edges(fields, "max_image_size", ("longest_edge",))
     how: dict[str, Any] = {"filter": filter_, "like": like}
     resizes: list[Op] = [
-        ResizeByRule(rule="idefics3", size=size, **how),
+        ResizeByRule(
+            rule="idefics3_capped",
+            size=size,
+            multiple=tile,
+            max_tiles=fields.length("max_image_tiles", MAX_TILES),
+            **how,
+        )
+        if fields.has("max_image_tiles")
+        else ResizeByRule(rule="idefics3", size=size, **how),
         ResizeByRule(rule="up", multiple=tile, again=True, **how),
     ]
     return Made(resizes, [Tiles(tile_size=tile, thumbnail="last", thumbnail_of="tiles", name="pixel_values")])
@@ -268,6 +283,64 @@ def _donut(fields: Fields, filter_: Filter, like: Like) -> Made:
         how["filter"] = "bicubic"
     ops.append(ResizeByRule(rule="thumbnail", size=height, width=width, again=True, **how))
     return Made([*ops, Pad(height=height, width=width)], [_tensor()])
+
+
+def _emu3(fields: Fields, filter_: Filter, like: Like) -> Made:
+    least, most = (fields.length(field, MAX_RESIZED_PIXELS) for field in ("min_pixels", "max_pixels"))
+    if fields.mapping("size") not in ({}, {"min_pixels": least, "max_pixels": most}):
+        fields.refuse("size", "must be equal to min_pixels and max_pixels")
+    multiple = fields.length("spatial_factor", MAX_SIDE)
+    resize = ResizeToPixels(multiple=multiple, min_pixels=least, max_pixels=most, filter=filter_, like=like)
+    return Made([resize], [ImageSize(dtype="int64", name="image_sizes"), _tensor()])
+
+
+def _fuyu(fields: Fields, filter_: Filter, like: Like) -> Made:
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    resize = ResizeByRule(
+        rule="contain_down", size=height, width=None if width == height else width, filter=filter_, like=like
+    )
+    ops: list[Op] = [resize]
+    if fields.flag("do_pad"):
+        fill = fields.number("padding_value")
+        if fill not in range(256):
+            fields.refuse("padding_value", "must be an integer from 0 to 255")
+        fields.expect("padding_mode", "constant", why='is not supported unless it is "constant"')
+        ops.append(Pad(height=height, width=width, fill=int(fill), anchor="top_left"))
+    return Made(ops, [OriginalSize(dtype="int64", name="image_sizes"), Tensor(name="images")])
+
+
+def _tvp(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("longest_edge",), ("height", "width"))
+    how: dict[str, Any] = {"filter": filter_, "like": like}
+    ops: list[Op] = [
+        Resize(height=size[0], width=size[1], **how)
+        if len(size) > 1
+        else ResizeByRule(rule="longer_down", size=size[0], **how)
+    ]
+    if fields.flag("do_center_crop"):
+        size = _edges(fields, "crop_size", ("height", "width"), is_square=True)
+        ops.append(CenterCrop(size[0], size[1], rounding="down"))
+        if like == "pillow":
+            fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
+    if not fields.flag("do_pad"):
+        return Made(ops, [_tensor()])
+    canvas = _edges(fields, "pad_size", ("height", "width"), is_square=True)
+    if min(canvas) < max(size):
+        fields.refuse("pad_size", "must not be smaller than the result of the resize and the crop")
+    fields.expect("constant_values", 0, why="is not supported unless it is 0")
+    return Made(ops, [Tensor(min_height=canvas[0], min_width=canvas[1], name="pixel_values")])
+
+
+def _video_llava(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("height", "width"), ("shortest_edge",))
+    how: dict[str, Any] = {"filter": filter_, "like": like}
+    ops: list[Op] = [Resize(height=size[0], width=size[1], **how) if len(size) > 1 else Resize(size=size[0], **how)]
+    if fields.flag("do_center_crop"):
+        crop = _edges(fields, "crop_size", ("height", "width"), is_square=True)
+        if crop[0] > size[0] or crop[1] > size[-1]:
+            fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
+        ops.append(CenterCrop(crop[0], crop[1], rounding="down"))
+    return Made(ops, [Tensor(name="pixel_values_images")])
 
 
 def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -366,6 +439,17 @@ SIZED: dict[str, Sized] = {
         | {"do_reduce_labels": None},
         _maskformer,
     ),
+    "Emu3ImageProcessor": Sized(
+        class_fields((1, 1), BICUBIC, CLIP, do_convert_rgb=True, spatial_factor=8)
+        | {"size": {"min_pixels": 512 * 512, "max_pixels": 1024 * 1024}}
+        | {"min_pixels": 512 * 512, "max_pixels": 1024 * 1024},
+        _emu3,
+    ),
+    "FuyuImageProcessor": Sized(
+        class_fields((1080, 1920), BILINEAR, NONE, do_pad=True, padding_value=1.0, padding_mode="constant")
+        | {"patch_size": {"height": 30, "width": 30}, "image_mean": 0.5, "image_std": 0.5},
+        _fuyu,
+    ),
     "GLPNImageProcessor": Sized(
         class_fields((1, 1), BILINEAR, NONE, do_normalize=None) | {"size": None, **_DIVISOR}, _glpn
     ),
@@ -443,6 +527,19 @@ SIZED: dict[str, Sized] = {
     "TextNetImageProcessor": Sized(
         class_fields((640,), BILINEAR, IMAGENET, 224, do_center_crop=False, do_convert_rgb=True, **_DIVISOR), _textnet
     ),
+    "TvpImageProcessor": Sized(
+        class_fields((1,), BILINEAR, HALF, 448, do_pad=True, constant_values=0, pad_mode="constant")
+        | {"size": {"longest_edge": 448}, "pad_size": {"height": 448, "width": 448}, "do_flip_channel_order": True},
+        _tvp,
+        crops=True,
+    ),
+    "UltraVBertImageProcessor": Sized(
+        _IDEFICS | {"size": {"longest_edge": 3072}, "max_image_size": {"longest_edge": 512}, "max_image_tiles": 27},
+        _idefics3,
+    ),
+    "VideoLlavaImageProcessor": Sized(
+        class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, default_to_square=True), _video_llava, crops=True
+    ),
     "ViltImageProcessor": Sized(class_fields((384,), BICUBIC, HALF, do_pad=True, **_DIVISOR), _vilt),
 }
 """Supported classes, by name."""
@@ -484,7 +581,9 @@ def is_float(fields: Fields, processor: str, like: Like) -> bool:
         return True
     if processor == "GraniteDoclingImageProcessor":
         return like == "pillow"
-    is_copied = processor in ("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor")
+    is_copied = processor in (
+        *("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor", "UltraVBertImageProcessor"),
+    )
     return is_copied and like == "torchvision" and fields.flag("do_pad")
 
 

@@ -16,7 +16,10 @@ MAX_IDEFICS_SIDE = 4096
 Rule = Literal[
     "shrink",
     "contain",
+    "contain_down",
+    "keep",
     "longer",
+    "longer_down",
     "longer_even",
     "bounded",
     "multiple",
@@ -26,6 +29,7 @@ Rule = Literal[
     "detr",
     "half",
     "idefics3",
+    "idefics3_capped",
     "up",
     "thumbnail",
 ]
@@ -41,6 +45,7 @@ class SideRule:
         multiple: Both sides of the result are multiples of this number.
         min_side: Minimum length of both sides of the result.
         max_side: Maximum length of the longer side of the result.
+        max_tiles: Maximum number of tiles of ``multiple`` pixels into which the result is split.
     """
 
     rule: Rule
@@ -49,6 +54,7 @@ class SideRule:
     multiple: int = 1
     min_side: int = 1
     max_side: int | None = None
+    max_tiles: int | None = None
 
     def size(self, height: int, width: int) -> Size:
         """Return the size of the result for an image of this size.
@@ -78,6 +84,17 @@ class SideRule:
             case "contain":
                 scale = min(self.height / height, self.width / width)
                 return int(height * scale), int(width * scale)
+            case "contain_down" if height <= self.height and width <= self.width:
+                return height, width
+            case "contain_down":
+                scale = min(self.height / height, self.width / width)
+                return int(height * scale), int(width * scale)
+            case "keep":
+                return height, width
+            case "longer_down" if height >= width:
+                return self.height, int(self.height * (width / height))
+            case "longer_down":
+                return int(self.height * (height / width)), self.height
             case "longer" | "longer_even":
                 return self._by_longer(height, width)
             case "bounded":
@@ -91,7 +108,7 @@ class SideRule:
                 return self._upward(round(height * scale), round(width * scale))
             case "shorter_down":
                 return self._by_vilt(height, width)
-            case "idefics3":
+            case "idefics3" | "idefics3_capped":
                 return self._by_idefics3(height, width)
             case "up":
                 return self._by_up(height, width)
@@ -150,12 +167,29 @@ class SideRule:
         return rows // self.multiple * self.multiple, columns // self.multiple * self.multiple
 
     def _by_idefics3(self, height: int, width: int) -> Size:
-        """Return the size that transformers computes for Idefics 3.
+        """Return the size that transformers computes for Idefics 3, and for UltraVBert if ``max_tiles`` is given.
 
-        The longer side is ``self.height``, and the shorter side is rounded up to an even number. If the longer side
-        exceeds ``MAX_IDEFICS_SIDE``, both sides are then scaled down, and the shorter side may be odd.
+        The longer side is ``self.height``. It is shortened by the length of a tile until the result is split into at
+        most ``max_tiles`` tiles, or the longer side is at most one tile long.
         """
-        ratio, longest = width / height, self.height
+        longest = self.height
+        size = self._even(height, width, longest)
+        while self.max_tiles is not None and longest > self.multiple:
+            rows, columns = self._by_up(*size)
+            if rows * columns <= self.max_tiles * self.multiple**2:
+                break
+            longest -= self.multiple
+            size = self._even(height, width, longest)
+        return size
+
+    @staticmethod
+    def _even(height: int, width: int, longest: int) -> Size:
+        """Return the size whose longer side is ``longest``, and whose shorter side is rounded up to an even number.
+
+        If the longer side exceeds ``MAX_IDEFICS_SIDE``, both sides are then scaled down, and the shorter side may be
+        odd.
+        """
+        ratio = width / height
         rows, columns = (int(longest / ratio), longest) if width >= height else (longest, int(longest * ratio))
         rows, columns = (rows + rows % 2, columns) if width >= height else (rows, columns + columns % 2)
         rows, columns = max(rows, 1), max(columns, 1)
@@ -211,14 +245,15 @@ class SideRule:
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
-        multiples = (self.multiple, self.multiple)
+        is_capped = self.rule == "idefics3_capped"  # its multiple is the size of a tile
+        multiples = (1, 1) if is_capped else (self.multiple, self.multiple)
         sides: tuple[int | None, int | None]
         match self.rule:
             case "shrink":
                 sides = self._upward(self.height, self.width)
-            case "contain" | "thumbnail":
+            case "contain" | "contain_down" | "keep" | "longer_down" | "thumbnail":
                 sides = self.height, self.width
-            case "idefics3":
+            case "idefics3" | "idefics3_capped":
                 longest = min(self.height, MAX_IDEFICS_SIDE)
                 sides = longest, longest
             case "longer" | "longer_even" | "bounded":
@@ -244,6 +279,9 @@ class SideRule:
         to = {
             "shrink": f"to fit into {size}, never enlarging, rounded up",
             "contain": f"to fit into {size}",
+            "contain_down": f"to fit into {size}, never enlarging",
+            "keep": f"not at all, at most {size}",
+            "longer_down": f"the longer side to {size}",
             "longer": f"the longer side to {size}",
             "longer_even": f"the longer side to {size}, rounded half to even",
             "bounded": f"the longer side to at most {size}",
@@ -252,10 +290,11 @@ class SideRule:
             "shorter_even": f"the shorter side to {size}, rounded half to even and then up",
             "shorter_down": f"the shorter side to {size}, the longer side to at most 1333 / 800 of it, rounded down",
             "idefics3": f"the longer side to {size}, the shorter side to an even number",
+            "idefics3_capped": f"the longer side to {size}, or less for more than {self.max_tiles} tiles",
             "up": "rounded up",
             "thumbnail": f"to fit into {size}, never enlarging",
             "half": f"to half its size, the shorter side at least {size}, the longer side at most {self.max_side}",
             "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",
         }[self.rule]
-        to += "" if self.multiple == 1 else f" to multiples of {self.multiple}"
+        to += "" if self.multiple == 1 or self.max_tiles else f" to multiples of {self.multiple}"
         return to + ("" if self.min_side == 1 else f", at least {self.min_side} per side")

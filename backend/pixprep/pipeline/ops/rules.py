@@ -11,7 +11,9 @@ from pixprep.plan.lowered import Lowered
 from pixprep.plan.side_rules import Rule, SideRule
 from pixprep.spec import ImageSpec, upward
 
-_WITHOUT_MULTIPLE: tuple[Rule, ...] = ("contain", "longer", "longer_even", "bounded", "idefics3", "thumbnail")
+_WITHOUT_MULTIPLE: tuple[Rule, ...] = (
+    *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "bounded", "idefics3", "thumbnail"),
+)
 
 
 class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
@@ -23,8 +25,11 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``shrink``: the image fits into ``size``, and is never enlarged. Both sides are rounded down, and then up to
       ``multiple`` (Pixtral).
     - ``contain``: the image fits into ``size``, and both sides are rounded down (``max_height`` and ``max_width``).
+      ``contain_down`` does the same, but never enlarges an image (Fuyu).
+    - ``keep``: the image is not resized. An image that does not fit into ``size`` is rejected.
     - ``longer``, ``longer_even``: the longer side becomes ``size``. Both sides are rounded down with ``longer`` (Aria),
       or to the nearest integer with ``longer_even`` (DeepSeek-VL and Janus), and are at least ``min_size``.
+      ``longer_down`` multiplies ``size`` by the aspect ratio of the image, and rounds the product down (TVP).
     - ``bounded``: the longer side is at most ``size``, and both sides are at least ``min_size`` (Idefics 2).
     - ``multiple``: both sides are rounded down to ``multiple`` (GLPN).
     - ``shorter_up``: the shorter side becomes ``size``, and both sides are rounded up to ``multiple`` (TextNet).
@@ -37,6 +42,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
       ``max_size``, halved, and rounded to ``multiple`` (GLM-Image). The longer side may be at most four times as long
       as the shorter one.
     - ``idefics3``: the longer side becomes ``size``, at most 4096, and the other one an even number (Idefics 3).
+      ``idefics3_capped`` subtracts ``multiple`` from ``size`` until the image is split into at most ``max_tiles`` tiles
+      of ``multiple`` pixels (UltraVBert).
     - ``up``: the longer side is rounded up to ``multiple``, and then the shorter side is computed and rounded up to
       ``multiple`` (Idefics 3).
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
@@ -46,10 +53,12 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     Args:
         rule: Formula.
         size: Length in pixels that the formula uses; not supported by ``multiple`` and ``up``.
-        width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain`` and ``thumbnail``.
+        width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain``, ``contain_down``
+            and ``thumbnail``.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
         max_size: Maximum length of the longer side in pixels; for ``detr`` and ``half``.
+        max_tiles: Maximum number of tiles; for ``idefics3_capped``.
         again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3
             and Donut.
         filter, antialias, like: as in ``resize``.
@@ -64,6 +73,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     multiple: Length = 1
     min_size: Length | None = None
     max_size: Length | None = None
+    max_tiles: Length | None = None
     again: bool = False
 
     def check(self) -> None:
@@ -71,14 +81,15 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         has = {
             "size": self.rule not in ("multiple", "up"),
             "max_size": self.rule in ("detr", "half"),
-            "width": self.rule in ("shrink", "contain", "thumbnail"),
+            "max_tiles": self.rule == "idefics3_capped",
+            "width": self.rule in ("shrink", "contain", "contain_down", "thumbnail"),
             "min_size": self.rule in ("longer", "longer_even", "bounded"),
         }
         for field, is_used in has.items():
             is_given = getattr(self, field) is not None
             if is_given and not is_used:
                 raise PipelineError(f'"{field}" has no effect with "rule": "{self.rule}": remove it')
-            if is_used and not is_given and field in ("size", "max_size"):
+            if is_used and not is_given and field in ("size", "max_size", "max_tiles"):
                 raise PipelineError(f'the field "{field}" is missing, which "rule": "{self.rule}" requires')
         if self.multiple > 1 and self.rule in _WITHOUT_MULTIPLE:
             raise PipelineError(f'"multiple" has no effect with "rule": "{self.rule}": remove it')
@@ -86,7 +97,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     @property
     def sizer(self) -> SideRule:
         size = self.size or 1
-        return SideRule(self.rule, size, self.width or size, self.multiple, self.min_size or 1, self.max_size)
+        width, least = self.width or size, self.min_size or 1
+        return SideRule(self.rule, size, width, self.multiple, least, self.max_size, self.max_tiles)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec after the resize; for ``up``, its sides are limited if those of the image are."""
