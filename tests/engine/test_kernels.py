@@ -128,6 +128,18 @@ def test_any_part_of_a_resize_equals_that_of_the_complete_image(method):
     assert_equal(pairs())
 
 
+@pytest.mark.parametrize("formula", FORMULAS, ids=str)
+def test_taps_of_a_part_are_those_of_the_complete_axis(formula):
+    """The precision of the weights depends on all taps of an axis, whichever are requested."""
+    rng = np.random.default_rng(FORMULAS.index(formula))
+    for length, out_length in np.exp(rng.uniform(0, np.log(900), (200, 2))).astype(int).tolist():
+        whole = resize.windows(formula, Axis(length, out_length, length / out_length, 0, out_length))
+        begin = int(rng.integers(out_length))
+        part = resize.windows(formula, Axis(length, out_length, length / out_length, begin, begin + 1))
+        assert (part.bits, part.first[0], part.count[0]) == (whole.bits, whole.first[begin], whole.count[begin])
+        assert np.array_equal(part.weights[0, : part.count[0]], whole.weights[begin, : part.count[0]])
+
+
 @pytest.mark.parametrize("method", INSTALLED, ids=str)
 def test_small_images_of_every_size_equal_an_installed_library(method):
     """The widths are those at which the kernels change from vectors to single values."""

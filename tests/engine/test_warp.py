@@ -12,7 +12,7 @@ from PIL import Image
 import pixprep as pp
 from engine.guarded import guarded
 from pixprep.engine.annotations import annotated
-from pixprep.engine.kernels import warp
+from pixprep.engine.kernels import elastic, warp
 from pixprep.engine.kernels.filters import filtered
 from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import apply_steps
@@ -23,7 +23,7 @@ from pixprep.plan.draws.philox import EXAMPLE, philox
 from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import Erase, Filter, Take, folded
-from pixprep.plan.steps.warps import Warp
+from pixprep.plan.steps.warps import Elastic, Warp
 from pixprep.show.words import explain
 from pixprep.spec import PaddingMode
 from support.images import noise, png, scene
@@ -195,7 +195,7 @@ def test_nearest_positions_of_floats_and_of_pixel_values_are_equal():
 
 
 GUARDED = """
-from pixprep.engine.kernels import warp
+from pixprep.engine.kernels import elastic, warp
 from test_warp import some_warps
 
 for step, image in some_warps(600, seed=2):
@@ -616,6 +616,16 @@ def test_a_crop_of_an_elastic_image_equals_that_of_the_whole(shape, how):
     (whole,) = op.steps({"seed": 2**64 - 3}, *size, color)
     part = whole.changed(top=5, left=7, height=20, width=11)
     assert np.array_equal(warp.warped(part, image), warp.warped(whole, image)[5:25, 7:18])
+
+
+def test_an_elastic_field_without_blur_is_noise_of_24_bits():
+    counters = np.zeros((2, 150, 4), np.uint32)
+    counters[:, :, 0], counters[1, :, 1] = np.arange(150), 1
+    noise_ = ((philox(counters, (0, 5)) >> np.uint32(8)).reshape(2, 20, 30) / 2**23 - 1).astype(np.float32)
+    across, down = elastic.displacement(Elastic(alpha=(61.3, 10.7), sigma=(0.0, 0.0), seed=5), 20, 30)
+    assert np.array_equal(across, noise_[0] * np.float32(61.3) / np.float32(30))
+    assert np.array_equal(down, noise_[1] * np.float32(10.7) / np.float32(20))
+    assert 2 < abs(across).max() <= 61.3 / 30
 
 
 def test_an_image_smaller_than_the_blur_of_its_noise_fails_alone():

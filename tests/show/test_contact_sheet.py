@@ -145,26 +145,6 @@ def test_boxes_are_drawn_where_a_rotated_image_has_them(objects, turn, last):
     )
 
 
-def test_a_box_across_the_horizon_is_drawn_up_to_the_horizon(objects):
-    @pp.operator("acme.road", version=1, motion=lambda *_: [[1, 0, 0], [0, 1, 0], [0, -1 / 200, 1]])
-    def seen_from_above(pixels):
-        return pixels
-
-    sample = {**objects[0], "boxes": [[20, 20, 80, 80]]}  # the horizon is at row 56.9 of 90 rows
-    ops = [
-        pp.decode(),
-        pp.resize(height=256, width=256),
-        pp.boxes(),
-        pp.tensor(name="photo"),
-        seen_from_above(),
-        pp.tensor(),
-    ]
-    road = pp.Pipeline(ops).for_training()
-    rows, columns = np.nonzero(frames(panels(road, batch_of([sample], road))[1]))
-    left, top = (20 * 256 / side / (1 - 20 * 256 / 90 / 200) for side in (120, 90))
-    assert [rows.min(), columns.min(), rows.max()] == pytest.approx([top, left, 255], abs=1.5)
-
-
 def test_a_class_has_one_colour_in_frames_texts_and_masks_and_texts_do_not_overlap():
     photo = np.full((128, 128, 3), 100, np.uint8)
     corners = [[10, 10, 60, 60], [12, 12, 50, 50], [90, 70, 128, 128]]

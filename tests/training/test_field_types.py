@@ -113,30 +113,6 @@ def test_labels_of_a_table_are_inferred_if_unambiguous(values, expected, classes
     assert source.classes == classes
 
 
-@pytest.mark.parametrize(
-    ("values", "doubtful", "line"),
-    [
-        (["0.0", "1.0", "11.0"], "0.0", 2),
-        (["-3.0", "-2.63"], "-3.0", 2),
-        (["1", "", "2"], "1", 2),
-        (["dog", "", "cat"], "", 3),
-        (["dog", "cat", "7"], "7", 4),
-        (["dog", "nan"], "nan", 3),
-        (["dog", "1e5"], "1e5", 3),
-        (["dog", "cat dog"], "cat dog", 3),
-        (["dog", "cat|dog"], "cat|dog", 3),
-        (["dog", "10%"], "10%", 3),
-    ],
-)
-def test_ambiguous_labels_of_a_table_must_be_declared(values, doubtful, line, tmp_path):
-    with pytest.raises(pp.DataError) as caught:
-        table(tmp_path, values)
-    assert str(caught.value) == (
-        f"{tmp_path}/t.csv: line {line}: the label {doubtful!r} may be a number or a class: declare the type of the "
-        'column \'label\' with types={"label": "float"}, or "int", "classes", "multi_hot" or "str"'
-    )
-
-
 def test_empty_labels_do_not_form_a_class(tmp_path):
     source = table(tmp_path, ["dog", "", "7"], types={"label": "classes"})
     assert (source.classes, source[0]["label"], source[2]["label"]) == (("7", "dog"), 1, 0)

@@ -182,11 +182,3 @@ def test_a_table_uses_the_given_columns_and_root(tmp_path):
     ]
     assert source.classes == ()
     assert "label" not in read.table(tmp_path / "t.tsv", image="file", label=None, root="/")[0]
-
-
-def test_a_label_outside_the_classes_breaks_its_sample(tmp_path):
-    (tmp_path / "t.csv").write_text("image,label\na.jpg,dog\nb.jpg,dgo\n")
-    source = read.table(tmp_path / "t.csv", classes=["cat", "dog"])
-    assert source[0]["label"] == 1
-    with pytest.raises(pp.ImageError, match=r"t.csv, line 3: the label 'dgo' is not one of the classes"):
-        source[1]
