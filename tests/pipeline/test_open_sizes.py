@@ -135,21 +135,15 @@ FORMULAS: dict[str, tuple[dict[str, Any], Callable[[int, int], Size]]] = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_a_resize_has_the_same_size_as_in_the_package_it_reproduces(name: str) -> None:
+def test_a_resize_has_the_size_of_the_package_it_reproduces_within_its_bounds(name: str) -> None:
     fields, formula = FORMULAS[name]
     op = Resize(**fields)
     found = {size: op._step.size(*size) for size in SIZES}
     assert found == {size: formula(*size) for size in SIZES}
     blank = {size: np.broadcast_to(np.uint8(0), (*size, 3)) for size in SIZES}
     assert found == {size: size_of(op, pixels) for size, pixels in blank.items()}, "verify has another formula"
-
-
-@pytest.mark.parametrize("name", FORMULAS)
-def test_every_resized_image_is_within_the_bounds(name: str) -> None:
-    op = Resize(**FORMULAS[name][0])
     image = op.infer(ImageSpec())
-    for size in SIZES:
-        rows, columns = op._step.size(*size)
+    for size, (rows, columns) in found.items():
         assert image.min_height <= rows <= (image.max_height or rows), size
         assert image.min_width <= columns <= (image.max_width or columns), size
 

@@ -78,6 +78,7 @@ OPTIONS = {
     "random_choice": [
         {"ops": [{"op": "invert"}, {"op": "grayscale"}, []]},
         {"ops": [{"op": "flip"}, [{"op": "invert"}, {"op": "equalize"}]], "weights": [1, 3], "p": 0.75},
+        {"ops": [{"op": "invert"}, {"op": "equalize"}, []], "weights": [1, 3, 0]},
     ],
     "random_apply": [{"ops": [{"op": "invert"}]}, {"ops": [{"op": "flip"}, {"op": "invert"}], "p": 0.25}],
     "random_order": [{"ops": [{"op": "invert"}, {"op": "equalize"}, {"op": "grayscale"}, {"op": "autocontrast"}, []]}],

@@ -77,11 +77,6 @@ are required.
 """
 
 
-def test_a_jitter_uses_every_order():
-    words = random_parameters(pp.color_jitter(0.4, 0.4, 0.4, 0.1))
-    assert len({tuple(each["color_jitter#0"]) for each in words}) == 24
-
-
 @pytest.mark.parametrize("name", OPS_WITH_P)
 def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_p(name):
     key, (*_, fields) = f"{name}#0", (each for each in OPTIONS[name] if not isinstance(each.get("value"), str))

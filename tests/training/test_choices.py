@@ -1,7 +1,5 @@
 """Tests random choices: the result must equal that of the chosen ops without the choice."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
@@ -87,24 +85,6 @@ def test_an_op_that_changes_the_size_is_not_a_step_on_pixel_values(kind, op):
     sizes = {each.shape[1:] for each in batch["tensor"]}
     done = (40, 50) if isinstance(op, pp.warp) else (44, 30)
     assert sizes == ({done} if kind is pp.random_order else {done, (30, 44)})
-
-
-def test_ops_are_chosen_with_the_probability_of_their_weights():
-    choices = [pp.random_choice([pp.invert(), pp.flip(), []], weights=[1, 3, 0], p=0.8), pp.random_apply([pp.invert()])]
-    plan = pp.Pipeline([pp.decode(), *choices, pp.center_crop(4), pp.tensor(only="training")]).for_training().plan
-    drawn = [plan.placing(each)(9, 9).draws for each in plan.draw(seed=1, epoch=0, indices=range(4000))]
-    shares = Counter(tuple(each["random_choice#0"]["chosen"]) for each in drawn)
-    assert {key: round(count / 4000, 1) for key, count in shares.items()} == {(0,): 0.2, (1,): 0.6, (): 0.2}
-    assert abs(sum(each["random_apply#0"]["chosen"] == [0] for each in drawn) / 4000 - 0.5) < 0.03
-    order = pp.Pipeline(
-        [pp.decode(), pp.random_order([pp.invert(), pp.equalize(), []]), pp.center_crop(4), pp.tensor()]
-    )
-    numbers = order.for_training().plan.draw(seed=1, epoch=0, indices=range(6000))
-    found = Counter(
-        tuple(order.for_training().plan.placing(n)(9, 9).draws["random_order#0"]["chosen"]) for n in numbers
-    )
-    assert len(found) == 6
-    assert all(abs(count / 6000 - 1 / 6) < 0.02 for count in found.values())
 
 
 def test_neither_parts_nor_p_change_the_numbers_of_other_ops():
