@@ -250,10 +250,8 @@ def serve_options() -> Iterator[str]:
         text = serve._get_formatter()._expand_help(action)  # noqa: SLF001
         meaning, _, default = text.partition("default: ")
         meaning = meaning.rstrip("; ")
-        default, _, more = default.partition("; ")
         shown = f" (default: {default})" if default else ""
-        more = f" {_sentence(more.replace(': ', ' selects '))}" if more else ""
-        yield f"`{option}{f' {values}' if action.nargs != 0 else ''}`{shown}: {_sentence(meaning)}{more}"
+        yield f"`{option}{f' {values}' if action.nargs != 0 else ''}`{shown}: {_sentence(meaning)}"
 
 
 def _sentence(text: str) -> str:

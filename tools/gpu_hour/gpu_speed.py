@@ -416,7 +416,7 @@ def served(
     """
     loads = importlib.import_module("served")  # needs Triton's client, which only the steps with Triton install
     from pixprep.serving.embedded.server import Server  # noqa: PLC0415
-    from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT  # noqa: PLC0415
+    from pixprep.serving.options import IMAGES_IN_FLIGHT  # noqa: PLC0415
 
     encoded = photos("500x375", images)
     with tempfile.TemporaryDirectory(prefix="pixprep-hour-") as name:

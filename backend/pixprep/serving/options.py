@@ -14,6 +14,7 @@ from pixprep.options import Name, NamedFiles, Port, Rows, Shell
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 Protocol = Literal["http", "grpc"]
+IMAGES_IN_FLIGHT = 512
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +93,9 @@ class ServerOptions:
         http_max_input_size: Maximum size of an HTTP request body in bytes.
         allow_shared_memory: Let clients on this machine register shared memory; such a client can crash Triton, because
             reading memory that its owner has truncated raises SIGBUS.
-        http_port: Port for HTTP; default: 8000; 0: any free port.
-        grpc_port: Port for gRPC; default: 8001; 0: any free port.
-        metrics_port: Port for Prometheus; default: 8002; 0: any free port.
+        http_port: Port for HTTP; 0: any free port.
+        grpc_port: Port for gRPC; 0: any free port.
+        metrics_port: Port for Prometheus; 0: any free port.
         log_file: File for Triton's log; default: a temporary file, kept only if Triton fails.
         trace_url: Send OpenTelemetry spans to this OTLP/HTTP collector, such as http://localhost:4318/v1/traces.
         trace_rate: Trace one in N requests, and every request that has a traceparent header.
@@ -117,7 +118,7 @@ class ServerOptions:
     trace_rate: int = 100
     ready_timeout_s: float | None = None
     grace_s: float = 10.0
-    images_in_flight: Annotated[int | None, Shell(default=512)] = None
+    images_in_flight: Annotated[int | None, Shell(default=IMAGES_IN_FLIGHT)] = None
 
 
 @dataclass(frozen=True, kw_only=True)

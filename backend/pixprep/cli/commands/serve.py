@@ -38,7 +38,7 @@ def run(
         model_repository: Folder of the model repository to serve.
         allow_operators: Names of installed custom operators that pipelines may call; see docs/own-operators.md.
         page: Also serve a web page to browsers on this machine, which shows a photo's stages, classes and latencies.
-        page_port: Port of the page; default: 8003; 0: any free port.
+        page_port: Port of the page; 0: any free port.
         log_format: Format of the log; json: one object per line, including the lines of Triton's log.
         watch: Reload a model when its files change, if it passes `pixprep check` and loads.
         no_check: Start even if `pixprep check` finds problems in the repository.

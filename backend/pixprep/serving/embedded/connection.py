@@ -14,10 +14,13 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PixprepError, SetupError, install
 from pixprep.serving.embedded import request
 from pixprep.serving.embedded.request import Encodeds, ModelInput
-from pixprep.serving.options import Protocol
+from pixprep.serving.options import Protocol, ServerOptions
 from pixprep.serving.triton.config import PIXELS, face, steps, texts
 
-DEFAULT_URLS: dict[Protocol, str] = {"http": "localhost:8000", "grpc": "localhost:8001"}
+DEFAULT_URLS: dict[Protocol, str] = {
+    "http": f"localhost:{ServerOptions.http_port}",
+    "grpc": f"localhost:{ServerOptions.grpc_port}",
+}
 _MAX_ROWS = 1 << 12
 """Upper bound on the number of rows of an output for which classes are requested. Triton sorts all rows of an output as
 one list, so ``class_count`` must be at least the number of entries in all rows. Triton returns only existing

@@ -20,6 +20,7 @@ from pixprep.engine.kernels import native
 from pixprep.errors import SetupError, install
 from pixprep.serving.embedded import addresses, perf
 from pixprep.serving.embedded import wheel as wheels
+from pixprep.serving.options import ServerOptions
 from pixprep.serving.triton import pool
 
 # enough for the inputs and outputs of two models with batches of 64 float32 images of 3 x 224 x 224, and for Triton
@@ -33,7 +34,6 @@ _DRIVER = {
     "libnvcuvid.so.1": "required by the hardware JPEG decoder and NVDEC: start the container with "
     "NVIDIA_DRIVER_CAPABILITIES=compute,utility,video",
 }
-DEFAULT_PORTS = (("http", 8000), ("grpc", 8001), ("metrics", 8002))
 _TRAINING = {
     "torch": "required by batch.torch and loader.torch",
     "jax": "required by batch.jax",
@@ -83,7 +83,7 @@ def checks(*, serves: bool | None = None) -> list[Check]:
         remedy = f"not needed for training or as a library; to serve models: {install('server')}"
         return [*rows, Check("embedded server", None, "not installed", remedy), *_gpu()]
     rows += [*_embedded(), shared_memory(wheels.SHARED_MEMORY), open_files(wheels.max_files())]
-    rows += [port(name, number) for name, number in DEFAULT_PORTS]
+    rows += [port(name, getattr(ServerOptions, f"{name}_port")) for name in ("http", "grpc", "metrics")]
     runtime = package("onnxruntime-gpu", "")
     rows.append(runtime if runtime.ok else package("onnxruntime", _CLASSIFIER, is_needed=False))
     return [*rows, *(package(name, remedy, is_needed=False) for name, remedy in _DEMO.items()), *_gpu()]

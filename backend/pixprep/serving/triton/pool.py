@@ -17,10 +17,10 @@ from typing import Any
 
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import TensorPlan
+from pixprep.serving.options import IMAGES_IN_FLIGHT
 from pixprep.serving.triton import config as model_config
 
 TRITONS_DEFAULT = 64 << 20
-IMAGES_IN_FLIGHT = 512
 VARIABLE = "PIXPREP_CUDA_POOL_BYTES"
 """Environment variable that informs the backend of the value of Triton's ``--cuda-memory-pool-byte-size``."""
 PINNED_VARIABLE = "PIXPREP_PINNED_POOL_BYTES"
