@@ -67,15 +67,6 @@ def served_side(path: Path) -> Pipeline:
     return pipeline
 
 
-def source_of(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
-    """Return the pipeline of the newest version if the source is a dali_backend model folder, else the source."""
-    if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
-        return source
-    from pixprep.cli.dali_folders import newest_pipeline
-
-    return newest_pipeline(folder, options) or source
-
-
 def read_photo(image: Path | None) -> Photo:
     """Return the name and the bytes of the photo for a preview. Default: a built-in photo."""
     path = image or PHOTOS / "china.jpg"

@@ -93,7 +93,7 @@ def _compared(path: Path, source: str, options: dict[str, Any]) -> tuple[list[Pr
         The differences as a list of problems, and a list of lines. If the pipeline does not differ, the second list
         contains a line that confirms this.
     """
-    from pixprep.cli.files import source_of
+    from pixprep.cli.commands.import_ import source_of
     from pixprep.importers.source import imported_again, is_equal
     from pixprep.pipeline.differences import differences
     from pixprep.pipeline.pipeline import Pipeline

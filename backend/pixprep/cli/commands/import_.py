@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pixprep.cli.arguments import ImporterOptions, Photo
 from pixprep.errors import PixprepError, shown
 from pixprep.options import Shell
+
+if TYPE_CHECKING:
+    from pixprep.pipeline.pipeline import Pipeline
 
 EXAMPLE = "import timm:resnet50.a1_in1k pipeline.json"
 
@@ -68,3 +71,12 @@ def run(
     preview(photo, lambda encoded: preview_lines(pipeline, encoded))
     say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
+
+
+def source_of(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
+    """Return the pipeline of the newest version if the source is a dali_backend model folder, else the source."""
+    if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
+        return source
+    from pixprep.cli.dali_folders import newest_pipeline
+
+    return newest_pipeline(folder, options) or source

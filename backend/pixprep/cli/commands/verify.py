@@ -36,7 +36,8 @@ def run(
         output: Write a PNG of the image that differs most: both results and the difference.
         as_json: Print the certificate as JSON.
     """
-    from pixprep.cli.files import check_picture, say_skipped, source_of, write_picture
+    from pixprep.cli.commands.import_ import source_of
+    from pixprep.cli.files import check_picture, say_skipped, write_picture
     from pixprep.cli.output import print_text, say
     from pixprep.files import expand
     from pixprep.importers.verify import verify, verify_training
