@@ -59,7 +59,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-j test-engine test-gpu test-others benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-j test-engine test-gpu test-others test-data benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -67,11 +67,13 @@ help:
 demo: .venv/.demo
 	@$(VENV)/pixprep demo $(PHOTOS) --model-repository model_repository $(if $(STAY),--stay)
 
-# All parts run in parallel. The two parts with servers mostly wait; the computing parts run with lower priority (nice).
+# Four parts run at a time, and the longest parts begin first, so that two cores are busy until the end. The two parts
+# with servers mostly wait; the computing parts run with lower priority (nice). Each part prints its processor time.
+PARTS := test-server-j test-server-a test-engine test-others test-data test-gpu lint
+
 test: .venv/.dev
-	@echo "the style, and the tests in five parts: each is shown when it ends"
-	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync \
-	    test-server-j test-server-a test-engine test-gpu test-others lint
+	@echo "the style, and the tests in six parts: each is shown when it ends"
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync $(PARTS)
 
 ROOMS := door pipeline plan engine gpu training importers postprocessing serving show cli
 LIBRARY := door pipeline plan engine training importers postprocessing
@@ -79,6 +81,7 @@ PYTEST = $(VENV)/pytest -o cache_dir=.pytest_cache/$@
 SERVER := tests/serving/server
 A_TO_I := $(SERVER)/test_[a-i]*.py
 LARGE := tests/engine tests/package
+DATA := tests/training tests/importers tests/parity
 NICE := nice -n 15
 
 test-server-a: .venv/.dev
@@ -94,7 +97,10 @@ test-gpu: .venv/.dev
 	$(NICE) $(PYTEST) tests/gpu
 
 test-others: .venv/.dev
-	$(NICE) $(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE) tests/gpu)
+	$(NICE) $(PYTEST) tests $(patsubst %,--ignore %,$(SERVER) $(LARGE) $(DATA) tests/gpu)
+
+test-data: .venv/.dev
+	$(NICE) $(PYTEST) $(DATA)
 
 test-fast: .venv/.dev
 	$(VENV)/pytest $(ROOMS:%=tests/%) --ignore $(SERVER)

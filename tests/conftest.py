@@ -46,3 +46,11 @@ def pytest_collection_modifyitems(items):
         for index, item in enumerate(these):
             if index not in kept:
                 item.add_marker(pytest.mark.slow(reason="rarely.py: make test-slow runs it"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print the processor time of this process and of the ended processes that it started.
+
+    In contrast to the duration, the processor time does not depend on what else the machine does.
+    """
+    terminalreporter.write_line(f"{sum(os.times()[:4]):.0f} s of processor time")
