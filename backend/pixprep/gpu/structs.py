@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.kernels.layout import numbers, packer, structs
-from pixprep.plan.output_plans import Affine, ByOwn, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.steps.arithmetic import Operation
 
 _FILES = [Path(__file__).with_name(name) for name in ("structs.h", "canvas.cu", "steps.cu", "surface.cu")]
 _NUMBERS = numbers(*_FILES)
@@ -21,7 +22,8 @@ TAPS = _NUMBERS["TAPS"]
 ALIGNMENT = _NUMBERS["ALIGNMENT"]
 LEVEL_THREADS = _NUMBERS["LEVEL_THREADS"]
 """Number of threads per block in levels.cu. Each block processes one image."""
-STEPS = ("affine", "subtract", "multiply", "divide", "by_own")
+STEPS = get_args(Operation)
+"""Operations of arithmetic steps, in the order of their numbers in steps.cu."""
 
 _STRUCTS = structs(*_FILES)
 _TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in _STRUCTS.items()}
@@ -34,14 +36,9 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
     """Return the constants of a plan for the kernels, as bytes: its look-up table, followed by its steps."""
     steps = np.zeros(len(plan.arithmetic), STEP)
     for struct, step in zip(steps, plan.arithmetic, strict=True):
-        count = len(plan.channels)
-        if isinstance(step, Affine):
-            struct["scale"][:count], struct["offset"][:count] = step.scale, step.offset
-        elif isinstance(step, ByOwn):
-            struct["scale"][:count], struct["offset"][:count] = step.std, step.mean
-            struct["operation"] = STEPS.index("by_own")
-        else:
-            struct["scale"][:count], struct["operation"] = step.by, STEPS.index(step.operation)
+        struct["operation"] = STEPS.index(step.operation)
+        for name, operand in zip(("scale", "offset"), step.operands, strict=True):
+            struct[name][: len(operand)] = operand
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
 
 

@@ -12,9 +12,10 @@ from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window, are_gray, traits
-from pixprep.plan.output_plans import ArithmeticStep, ByOwn, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
+from pixprep.plan.steps.arithmetic import ArithmeticStep
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
@@ -112,7 +113,7 @@ class Lowered:
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
-        if any(isinstance(each, ByOwn) for each in self.arithmetic) and not _is_flip(step):
+        if any(each.statistic for each in self.arithmetic) and not _is_flip(step):
             raise PipelineError("must come before normalize, whose scale is computed from all pixels of the tensor")
         if mode != "constant" or not self._can_come_first(step, leaves_margin=fill is not None):
             if isinstance(fill, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -15,52 +14,10 @@ from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import traits
 from pixprep.plan.placement import Placement
+from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.tile_grids import TileGrid
 from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
-
-
-@dataclass(frozen=True)
-class Affine:
-    """Arithmetic step that computes ``value * scale + offset`` per channel in float64."""
-
-    scale: tuple[float, ...]
-    offset: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Float32:
-    """Arithmetic step that subtracts, multiplies by or divides by a number per channel in float32.
-
-    Attributes:
-        operation: Operation, ``value - by``, ``value * by`` or ``value / by``.
-        by: Second operand of each channel, rounded to float32.
-    """
-
-    operation: Literal["subtract", "multiply", "divide"]
-    by: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class ByOwn:
-    """Arithmetic step that computes ``(value / own - mean) / std`` per channel in float64.
-
-    ``own`` is a statistic of the image itself.
-
-    Attributes:
-        number: Statistic: the maximum or the mean of the pixel values of all channels. If it is 0, 1 is used instead.
-        mean, std: Mean and standard deviation that normalize the quotient, one number per channel.
-    """
-
-    number: Own
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-
-ArithmeticStep = Affine | Float32 | ByOwn
-
-
-_FLOAT32_OPERATIONS: dict[str, Any] = {"subtract": np.subtract, "multiply": np.multiply, "divide": np.divide}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +53,7 @@ class TensorPlan:
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
             with np.errstate(all="ignore"):
-                ends = _apply_step(step, ends.astype(np.float32), 255.0).astype(dtype)
+                ends = step.of(ends.astype(np.float32), 255.0).astype(dtype)
             if not np.isfinite(ends).all():
                 raise PipelineError(f"normalize: an intermediate result exceeds the range of {dtype}")
             difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
@@ -138,7 +95,7 @@ class TensorPlan:
     @property
     def own(self) -> Own | None:
         """Statistic of the image that the arithmetic uses, or None if it does not use a statistic."""
-        return next((step.number for step in self.arithmetic if isinstance(step, ByOwn)), None)
+        return next((step.statistic for step in self.arithmetic if step.statistic), None)
 
     @property
     def has_canvas(self) -> bool:
@@ -164,9 +121,9 @@ class TensorPlan:
         If the arithmetic has no other steps, these numbers define the whole look-up table.
         """
         count = len(self.channels)
-        none = Affine((1.0,) * count, (0.0,) * count)
-        *_, last = [none, *(step for step in self.arithmetic if isinstance(step, Affine))]
-        return np.stack([last.scale, last.offset], axis=1)
+        none: ArithmeticStep = Affine((1.0,) * count, (0.0,) * count)
+        *_, last = [none, *(step for step in self.arithmetic if step.operation == "affine")]
+        return np.stack(last.operands, axis=1)
 
     def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
         """Convert pixel values to tensor values, in the dtype of the tensor.
@@ -179,51 +136,9 @@ class TensorPlan:
         """
         values: npt.NDArray[Any] = levels
         for step in self.arithmetic:
-            values = _apply_step(step, values.astype(np.float32), own)
+            values = step.of(values.astype(np.float32), own)
         result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
         return result
-
-
-_STATISTICS = {"max": "max of the image", "mean": "mean of the image"}
-_SIGNS = {"subtract": "-", "multiply": "*", "divide": "/"}
-
-
-def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
-    """Format the arithmetic of one channel as a formula, such as ``(value / 255 - 0.485) / 0.229, in float32``."""
-    text, is_sum = "value", False
-    for step in arithmetic:
-        if is_sum and not (isinstance(step, Float32) and step.operation == "subtract"):
-            text = f"({text})"
-        if isinstance(step, Affine):
-            scale, offset = step.scale[channel], step.offset[channel]
-            text += f" * {scale:.6g}" if scale != 1 else ""
-            text += f" {'+' if offset > 0 else '-'} {abs(offset):.6g}" if offset else ""
-        elif isinstance(step, ByOwn):
-            mean, std = step.mean[channel], step.std[channel]
-            text += f" / {_STATISTICS[step.number]}" + (f" - {mean:.6g}" if mean else "")
-            text = (f"({text})" if mean else text) + f" / {std:.6g}" if std != 1 else text
-        else:
-            text += f" {_SIGNS[step.operation]} {step.by[channel]:.6g}"
-        is_sum = isinstance(step, Affine) or (isinstance(step, Float32) and step.operation == "subtract")
-    return text + (", in float32" if any(isinstance(step, Float32) for step in arithmetic) else "")
-
-
-def _apply_step(step: ArithmeticStep, values: npt.NDArray[Any], own: float) -> npt.NDArray[Any]:
-    """Apply one arithmetic step to float32 values, (channels, ...).
-
-    The result of a ``Float32`` step is float32. The results of all other steps are float64.
-    """
-    shape = (-1,) + (1,) * (values.ndim - 1)
-    if isinstance(step, Affine):
-        scale, offset = (np.array(x).reshape(shape) for x in (step.scale, step.offset))
-        values = values.astype(np.float64) * scale + offset
-    elif isinstance(step, ByOwn):
-        mean, std = (np.array(x).reshape(shape) for x in (step.mean, step.std))
-        values = (values.astype(np.float64) / own - mean) / std
-    else:
-        by = np.array(step.by, np.float32).reshape(shape)
-        values = _FLOAT32_OPERATIONS[step.operation](values, by)
-    return values
 
 
 _MEANINGS = {

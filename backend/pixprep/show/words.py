@@ -17,9 +17,9 @@ from pixprep.plan.output_plans import (
     NumbersPlan,
     OutputPlan,
     TensorPlan,
-    formula,
 )
 from pixprep.plan.plan import Plan
+from pixprep.plan.steps.arithmetic import formula
 from pixprep.spec import NO_PADDING, InputSpec
 
 

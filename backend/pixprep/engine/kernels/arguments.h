@@ -46,7 +46,7 @@ enum passes {
     PASSES_COPIED,  // PASSES_FIXED with one tap per output position, which is copied
 };
 
-// Arithmetic of a tensor value: a scale and an offset, then the operations of OPERATIONS in engine/kernels/resize.py.
+// Arithmetic of a tensor value: the operations of OPERATIONS in engine/kernels/resize.py.
 enum operation { AFFINE, SUBTRACT, MULTIPLY, DIVIDE };
 
 // Resampling filter of an axis: see `Formula` in plan/profiles/windows.py.

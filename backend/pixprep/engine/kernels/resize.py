@@ -14,8 +14,8 @@ from pixprep.engine.kernels.layout import packer
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.native import PASSES, STRUCTS, checked, formula_numbers, library
 from pixprep.patch_layout import PatchLayout
-from pixprep.plan.output_plans import Affine, ArithmeticStep, Float32
 from pixprep.plan.profiles.windows import Axis, Formula, Resampling, Windows
+from pixprep.plan.steps.arithmetic import ArithmeticStep
 
 U8 = npt.NDArray[np.uint8]
 Int32 = npt.NDArray[np.int32]
@@ -33,8 +33,11 @@ INTEGER_RULES = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanc
 """Filter rules whose weights are integers."""
 Grid = Any
 """``struct patches``: strides and number of the patches of one image in memory."""
-OPERATIONS = "subtract", "multiply", "divide"
-"""Operations of a ``Float32`` step, in the order of their numbers in arguments.h."""
+OPERATIONS = "affine", "subtract", "multiply", "divide"
+"""Operations of arithmetic steps, in the order of their numbers in arguments.h.
+
+The operation ``by_own``, which depends on image statistics, exists only for pixel values.
+"""
 
 
 class PackedCoefficients(NamedTuple):
@@ -199,19 +202,13 @@ def finish_real(channels: Sequence[int], arithmetic: Sequence[ArithmeticStep]) -
         channels: Image channel of each plane, as for ``finish``; at most 4.
         arithmetic: Arithmetic steps that convert the values to tensor values.
     """
-    steps = (STRUCTS["arithmetic"] * len(arithmetic))(*map(_arithmetic, arithmetic))
+    rows = ((OPERATIONS.index(step.operation), *step.operands) for step in arithmetic)
+    steps = (STRUCTS["arithmetic"] * len(arithmetic))(*rows)
     return Finish((steps,), *_order(channels), steps=(addressof(steps), len(steps)))
 
 
 def _order(channels: Sequence[int]) -> tuple[int, int]:
     return channels[0], 1 if channels[-1] >= channels[0] else -1
-
-
-def _arithmetic(step: ArithmeticStep) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
-    if isinstance(step, Affine):
-        return 0, step.scale, step.offset
-    assert isinstance(step, Float32)  # other steps, which depend on image statistics, exist only for pixel values
-    return 1 + OPERATIONS.index(step.operation), step.by, ()
 
 
 def resize(

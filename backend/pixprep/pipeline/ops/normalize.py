@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import need_8bit_values, need_channels, shown
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import Affine, ArithmeticStep, ByOwn, Float32, formula
+from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Float32, formula
 from pixprep.spec import Arithmetic, ImageSpec, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
