@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.batch import NO_ROW
 from pixprep.engine.kernels.levels import apply_steps
 from pixprep.engine.kernels.resampling import axes
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.boxes import F32, F64, Shares, around, carried, check_place, from_corners
-from pixprep.plan.draws.crops import IouCrop
-from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, MaskPlan, PointsPlan
+from pixprep.plan.output_plans import NO_ROW, BoxesPlan, MaskPlan, PointsPlan
 from pixprep.plan.placement import NO_MARGINS, Placement, moved
 from pixprep.plan.plan import Placed, Plan
 from pixprep.plan.profiles import PROFILES, Method, Profile
@@ -52,13 +50,11 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     moves = moving(plan)
     kept: Bools | None = None
     pad: int | None = None
-    own: BoxesPlan | None = None
-    for name, output in plan.annotations.items():
-        if isinstance(output, BoxesPlan):
-            own = output
-            boxes = read_boxes(sample, placed.height, placed.width)
-            results[name], kept = _boxes(output, placed, name, boxes.astype(np.float64))
-            pad = output.pad
+    own = None
+    for name, own in plan.boxes.items():
+        boxes = read_boxes(sample, placed.height, placed.width)
+        results[name], kept = _boxes(own, placed, name, boxes.astype(np.float64))
+        pad = own.pad
     for field in sample:
         if own is not None and kept is not None and own.takes_along(field):
             values = of_each_box(field, sample[field])
@@ -67,38 +63,30 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
                 raise ImageError("BAD_RECORD", f'"{field}" {size}, but "boxes" has {len(kept)} rows')
             if field not in plan.annotations and field not in moves:
                 results[field] = values[kept]
-    for name, output in plan.annotations.items():
-        if isinstance(output, PointsPlan):
-            points = read_field(sample, "points", 2)
-            order = _order(output, placed.placements[name], points, of_boxes=kept is not None)
-            if output.flip_pairs and "visible" in sample:
-                visible = np.asarray(results.get("visible", sample["visible"]))
-                if points.size and visible.shape[-1:] != points.shape[-2:-1]:
-                    shapes = f'"visible" has the shape {visible.shape}, and "points" has {points.shape}'
-                    raise ImageError("BAD_RECORD", f"{shapes}: both must have the same number of points")
-                results["visible"] = visible[..., order]
-            points = points[..., order, :]
-            results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
-            results[name] = _padded(results[name], output.pad, name)
-    results = {
-        name: values if isinstance(plan.annotations.get(name), PointsPlan) else _padded(values, pad, name)
-        for name, values in results.items()
-    }
-    for name, output in plan.annotations.items():
-        if isinstance(output, MaskPlan):
-            mask = _mask(
-                output,
-                sample,
-                partial(check_size, height=placed.height, width=placed.width, is_upright=plan.apply_exif_orientation),
-            )
-            if output.field == "masks" and kept is not None:
-                if len(mask) != len(kept):
-                    raise ImageError("BAD_RECORD", f'"masks" has {len(mask)} rows, but "boxes" has {len(kept)} rows')
-                mask = mask[kept]
-            mask = _transformed(output, placed.placements[name], mask)
-            if output.field == "masks" and pad is not None:  # more than ``pad`` boxes were rejected above
-                mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
-            results[name] = mask
+    for name, output in plan.points.items():
+        points = read_field(sample, "points", 2)
+        order = _order(output, placed.placements[name], points, of_boxes=kept is not None)
+        if output.flip_pairs and "visible" in sample:
+            visible = np.asarray(results.get("visible", sample["visible"]))
+            if points.size and visible.shape[-1:] != points.shape[-2:-1]:
+                shapes = f'"visible" has the shape {visible.shape}, and "points" has {points.shape}'
+                raise ImageError("BAD_RECORD", f"{shapes}: both must have the same number of points")
+            results["visible"] = visible[..., order]
+        points = points[..., order, :]
+        results[name] = _points(output, placed.placements[name], points if kept is None else points[kept])
+        results[name] = _padded(results[name], output.pad, name)
+    results = {name: values if name in plan.points else _padded(values, pad, name) for name, values in results.items()}
+    check = partial(check_size, height=placed.height, width=placed.width, is_upright=plan.apply_exif_orientation)
+    for name, masks in plan.masks.items():
+        mask = _mask(masks, sample, check)
+        if masks.field == "masks" and kept is not None:
+            if len(mask) != len(kept):
+                raise ImageError("BAD_RECORD", f'"masks" has {len(mask)} rows, but "boxes" has {len(kept)} rows')
+            mask = mask[kept]
+        mask = _transformed(masks, placed.placements[name], mask)
+        if masks.field == "masks" and pad is not None:  # more than ``pad`` boxes were rejected above
+            mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
+        results[name] = mask
     return results
 
 
@@ -221,7 +209,7 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     kept &= (sides >= plan.min_size).all(axis=1) & (area >= plan.min_area)
     kept &= area >= plan.min_visible * _ROUNDING * full_area
     for step in plan.geometry.random_steps:
-        if isinstance(step, IouCrop):
+        if step.needs_boxes:
             kept &= placed.kept[step.key]
     result = from_corners((seen if plan.clip else whole)[kept], plan.format)
     if plan.normalized:
@@ -294,11 +282,10 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
 
 def _missing(plan: Plan, name: str) -> int | None:
     """Return the fill value for images without a result, or None if a batch of this annotation is a list."""
-    own: AnnotationPlan | None = plan.annotations.get(name)
-    pad = next((each.pad for each in plan.annotations.values() if isinstance(each, BoxesPlan)), None)
-    if isinstance(own, MaskPlan):
-        return own.ignore if own.is_one_size and (own.field == "mask" or pad is not None) else None
-    return None if (pad if own is None else own.pad) is None else NO_ROW
+    pad = next((boxes.pad for boxes in plan.boxes.values()), None)
+    if name in plan.annotations:
+        return plan.annotations[name].missing(pad)
+    return None if pad is None else NO_ROW
 
 
 def _extent(corners: F64) -> F64:

@@ -11,12 +11,9 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels import Array
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, OutputPlan
+from pixprep.plan.output_plans import NO_ROW, AnnotationPlan, OutputPlan
 from pixprep.plan.plan import Placed
 from pixprep.registry import BATCHES, HTML, load
-
-NO_ROW = -1
-"""Value of the rows with which boxes, labels and points are padded."""
 
 
 @dataclass(eq=False, repr=False)
@@ -141,6 +138,10 @@ class Batch:
             return load(BATCHES["joined"])(values)
         return np.concatenate(values)
 
+    def is_mask(self, name: str) -> bool:
+        """Return whether a field contains masks, which have one value per pixel."""
+        return name in self.annotations and self.annotations[name].is_mask
+
     def _sides(self, rows: slice) -> tuple[int, int]:
         """Return (height, width) of the first image tensor after padding, or (0, 0) without an image tensor."""
         for name, plan in self.plans.items():
@@ -242,16 +243,15 @@ def _padded_field(
     """
     arrays = [np.asarray(each) if each is not None else None for each in values]
     some = [each for each in arrays if each is not None]
-    is_mask, rank = isinstance(plan, MaskPlan), max((each.ndim for each in some), default=0)
-    kinds = {(each.ndim, *(() if is_mask else each.shape[1:])) for each in some if each.size or is_mask}
+    mask, rank = plan if plan is not None and plan.is_mask else None, max((each.ndim for each in some), default=0)
+    kinds = {(each.ndim, *(() if mask else each.shape[1:])) for each in some if each.size or mask}
     if not rank or len(kinds) > 1 or any(each.dtype.kind not in "biuf" for each in some):
         raise PipelineError(f'"{name}" cannot be padded: its arrays may differ only in their number of rows')
     shape = [max(lengths) for lengths in zip(*(each.shape for each in some if each.ndim == rank), strict=True)]
     dtype = np.result_type(*some)
-    if is_mask:
-        assert isinstance(plan, MaskPlan)
+    if mask is not None:
         shape[-2:] = [max(pair) for pair in zip(shape[-2:], sides, strict=True)]
-        padded = np.full((len(arrays), *shape), plan.ignore, dtype)
+        padded = np.full((len(arrays), *shape), mask.margin, dtype)
     else:
         padded = np.full((len(arrays), *shape), NO_ROW, np.int64 if dtype.kind in "bu" else dtype)
     for target, array in zip(padded, arrays, strict=True):

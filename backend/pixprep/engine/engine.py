@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import accumulate
 from threading import Lock
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +18,13 @@ from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.forked import ForkedKernel
 from pixprep.engine.options import EngineOptions
-from pixprep.errors import ImageError, PipelineError, needed, unreachable
+from pixprep.errors import ImageError, PipelineError, needed
 from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.pipeline.warnings import odd_ranges
 from pixprep.plan.answers import Answers
 from pixprep.plan.inputs import Row, check_inputs
 from pixprep.plan.inputs import rows as input_rows
-from pixprep.plan.output_plans import FlowPlan, NumbersPlan, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 
 _ABANDONED = ImageError("ABANDONED", "the client cancelled the request")
@@ -101,14 +101,9 @@ class Engine:
         self.plan = pipeline.plan
         self._device = device_for(device, threads=threads)
         self._decoder = self._device.decoder(self.plan, self.options)
-        self._kernels = {
-            name: self._kernel(name)
-            for name, output in self.plan.outputs.items()
-            if isinstance(output, TensorPlan | FlowPlan)
-        }
-        self.tensors = tuple(name for name in self._kernels if isinstance(self.plan.outputs[name], TensorPlan))
-        has_flow = any(isinstance(output, FlowPlan) for output in self.plan.outputs.values())
-        self._flow = needed("optical_flow") if has_flow else None
+        self._kernels = {name: self._kernel(name) for name in self.plan.outputs if name not in self.plan.numbers}
+        self.tensors = tuple(self.plan.tensors)
+        self._flow = needed("optical_flow") if self.plan.flows else None
         self._pool = ThreadPoolExecutor(self._device.lanes - 1, "pixprep") if self._device.lanes > 1 else None
 
     @property
@@ -266,9 +261,8 @@ class Engine:
 
     def _kernel(self, name: str) -> Kernel:
         """Return the kernel of an output. If the plan forks, the kernel contains one kernel per leaf."""
-        outputs = [cast("TensorPlan | FlowPlan", leaf.outputs[name]) for leaf in self.plan.leaves]
-        plans = [(output.frames if isinstance(output, FlowPlan) else output).frame for output in outputs]
-        kernels = [self._device.kernel(plan) for plan in plans]
+        plans = [leaf.flows[name].frames if name in leaf.flows else leaf.tensors[name] for leaf in self.plan.leaves]
+        kernels = [self._device.kernel(plan.frame) for plan in plans]
         return kernels[0] if len(kernels) == 1 else ForkedKernel(kernels)
 
     def _allocate(self, name: str, count: int) -> Array:
@@ -337,26 +331,22 @@ class Engine:
 
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
         """Write one output of decoded images, and return the errors of custom operators, by row."""
-        output = self.plan.outputs[name]
-        match output:
-            case NumbersPlan():
-                for index, image in images.items():
-                    placed = image.placed
-                    array[index] = output.numbers(placed.height, placed.width, placed.placements.get(name))
-            case TensorPlan() if self.plan.clip is None:
-                placements = [image.placed.placements[name] for image in images.values()]
-                if output.spec.is_open:
-                    for row, placement in zip(images, placements, strict=True):
-                        array[row] = self._device.empty(output.spec.shape_of(*placement.size), output.spec.dtype)
-                pixels = [image.pixels for image in images.values()]
-                failed = self._kernels[name].run(pixels, placements, array, [*images])
-                return {row: failed[index] for index, row in enumerate(images) if index in failed} if failed else {}
-            case TensorPlan() | FlowPlan():
-                clips = {row: self._write_clip(name, clip, output, array[row]) for row, clip in images.items()}
-                return {row: error for row, error in clips.items() if error is not None}
-            case _ as never:
-                unreachable(never)
-        return {}
+        if name in self.plan.numbers:
+            for row, image in images.items():
+                placed = image.placed
+                numbers = self.plan.numbers[name].numbers(placed.height, placed.width, placed.placements.get(name))
+                array[row] = numbers
+            return {}
+        if self.plan.clip is not None:
+            clips = {row: self._write_clip(name, clip, array[row]) for row, clip in images.items()}
+            return {row: error for row, error in clips.items() if error is not None}
+        spec, placements = self.plan.tensors[name].spec, [image.placed.placements[name] for image in images.values()]
+        if spec.is_open:
+            for row, placement in zip(images, placements, strict=True):
+                array[row] = self._device.empty(spec.shape_of(*placement.size), spec.dtype)
+        pixels = [image.pixels for image in images.values()]
+        failed = self._kernels[name].run(pixels, placements, array, [*images])
+        return {row: failed[index] for index, row in enumerate(images) if index in failed} if failed else {}
 
     def _set_errors(self, batch: Batch, errors: Mapping[int, ImageError]) -> None:
         """Store the errors of failed rows, and fill their outputs with zeros."""
@@ -370,18 +360,22 @@ class Engine:
                 else:
                     array[row] = 0
 
-    def _write_clip(self, name: str, clip: Decoded, plan: TensorPlan | FlowPlan, array: Array) -> ImageError | None:
-        """Write the tensor of one clip, whose frames share a placement, or its optical flow.
+    def _write_clip(self, name: str, clip: Decoded, array: Array) -> ImageError | None:
+        """Write the tensor of one clip, or its optical flow.
 
         Returns:
             The error of a custom operator that failed on a frame, or None.
         """
-        if isinstance(plan, FlowPlan):
-            assert self._flow is not None
-            frames = self._device.empty(plan.frames.spec.shape, plan.frames.spec.dtype)
-            error = self._write_clip(name, clip, plan.frames, frames)
-            self._flow(self._device.on_host(frames), plan.preset, array)
-            return error
+        if (flow := self.plan.flows.get(name)) is None:
+            return self._write_frames(name, clip, self.plan.tensors[name], array)
+        assert self._flow is not None
+        frames = self._device.empty(flow.frames.spec.shape, flow.frames.spec.dtype)
+        error = self._write_frames(name, clip, flow.frames, frames)
+        self._flow(self._device.on_host(frames), flow.preset, array)
+        return error
+
+    def _write_frames(self, name: str, clip: Decoded, plan: TensorPlan, array: Array) -> ImageError | None:
+        """Write the frames of one clip, which share a placement. See ``_write_clip``."""
         frames = plan.spec.view(array, f"t{plan.frame.spec.layout}")
         placements = [clip.placed.placements[name]] * len(frames)
         failed = self._kernels[name].run(clip.pixels, placements, frames, range(len(frames)))

@@ -389,7 +389,7 @@ class Drawing:
         if step.key in self.draws:
             return self.draws[step.key]
         boxes: F64 | None = None
-        if isinstance(step, IouCrop) and self._boxes is not None:
+        if getattr(step, "needs_boxes", False) and self._boxes is not None:
             try:
                 annotated = np.asarray(self._boxes, np.float64).reshape(-1, 4)
             except (TypeError, ValueError):

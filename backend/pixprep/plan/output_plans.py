@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -14,10 +15,10 @@ from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import traits
 from pixprep.plan.placement import Placement
-from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep
+from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.tile_grids import TileGrid
-from pixprep.spec import BoxFormat, MaskDType, Own, Preset, TensorSpec
+from pixprep.spec import NO_PADDING, BoxFormat, MaskDType, Own, Preset, TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,21 @@ class TensorPlan:
         result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
         return result
 
+    def described(self) -> Iterator[str]:
+        """Yield lines that describe the values of the output."""
+        spec = self.spec
+        for index, channel in enumerate(self.channels[: spec.channels]):
+            name = "gray" if spec.channels == 1 else ("red", "green", "blue")[channel]
+            yield f"{name}: {formula(self.arithmetic, index)}"
+        if spec.fourth is not None:
+            yield f"fourth channel: {spec.fourth:g}"
+        if spec.patches is not None:
+            yield "patches of all images of a request in one tensor" if spec.is_open else "padded with patches of 0"
+        elif spec.is_open or spec.padding != NO_PADDING:
+            batch = ", and in a batch to its largest image" if spec.is_open else ""
+            yield f"padded with {', '.join(f'{value:g}' for value in spec.padding.value)} below and on the right{batch}"
+        yield from map(str, self.calls)
+
 
 _MEANINGS = {
     "original_size": "size of the decoded image",
@@ -203,6 +219,10 @@ class NumbersPlan:
         """Text with the names of the numbers in the output, and with their meaning."""
         return f"{', '.join(self.words)}: {_MEANINGS[self.kind]}"
 
+    def described(self) -> Iterator[str]:
+        """See ``TensorPlan``."""
+        yield self.meaning
+
     def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
         """Return the numbers that the output contains for one image.
 
@@ -262,10 +282,16 @@ class FlowPlan:
         """Geometry of the frames."""
         return self.frames.geometry
 
+    def described(self) -> Iterator[str]:
+        """See ``TensorPlan``. Optical flow has no such lines."""
+        yield from ()
+
 
 OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 
+NO_ROW = -1
+"""Value of the rows with which boxes, labels and points are padded."""
 OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
 """Fields of a sample that contain one value per box, in addition to fields with the prefix ``box_``."""
 
@@ -275,6 +301,8 @@ class BoxesPlan:
     """Plan of an output that contains the boxes of a sample. Its attributes are the fields of the op ``boxes``."""
 
     field: ClassVar[str] = "boxes"
+    is_mask: ClassVar[bool] = False
+    margin: ClassVar[int] = NO_ROW
     geometry: Geometry
     format: BoxFormat
     normalized: bool
@@ -289,17 +317,44 @@ class BoxesPlan:
         """Return whether a field of a sample contains one value per box. A value is dropped together with its box."""
         return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
 
+    def missing(self, pad: int | None) -> int | None:
+        """See ``MaskPlan``."""
+        del pad
+        return None if self.pad is None else NO_ROW
+
+    @property
+    def meaning(self) -> str:
+        """Description of the values."""
+        return _in_rows(f"{self.format} boxes", self.pad, is_normalized=self.normalized)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PointsPlan:
     """Plan of an output that contains the points of a sample. Its attributes are the fields of the op ``points``."""
 
     field: ClassVar[str] = "points"
+    is_mask: ClassVar[bool] = False
+    margin: ClassVar[int] = NO_ROW
     geometry: Geometry
     flip_pairs: tuple[tuple[int, int], ...] = ()
     normalized: bool
     clip: bool
     pad: int | None
+
+    def missing(self, pad: int | None) -> int | None:
+        """See ``MaskPlan``."""
+        del pad
+        return None if self.pad is None else NO_ROW
+
+    @property
+    def meaning(self) -> str:
+        """Description of the values."""
+        return _in_rows("points, x before y,", self.pad, is_normalized=self.normalized)
+
+
+def _in_rows(what: str, pad: int | None, *, is_normalized: bool) -> str:
+    rows = "one array per image" if pad is None else f"{pad} rows per image, padded with -1"
+    return f"{what} in {'fractions of the sides' if is_normalized else 'pixels'} of the image at this op, {rows}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,11 +370,31 @@ class MaskPlan:
         is_one_size: Whether the output has the same size for all images.
     """
 
+    is_mask: ClassVar[bool] = True
     geometry: Geometry
     field: Literal["mask", "masks"]
     ignore: int
     dtype: MaskDType
     is_one_size: bool
+
+    @property
+    def margin(self) -> int:
+        """Value of the padding if a batch is padded."""
+        return self.ignore
+
+    def missing(self, pad: int | None) -> int | None:
+        """Return the value that fills the rows of images without a result, or None if a batch is a list of arrays.
+
+        Args:
+            pad: Number of rows to which the boxes of the pipeline are padded, or None.
+        """
+        return self.ignore if self.is_one_size and (self.field == "mask" or pad is not None) else None
+
+    @property
+    def meaning(self) -> str:
+        """Description of the values."""
+        what = "label of each pixel" if self.field == "mask" else "mask of each object"
+        return f"{what}, resized by nearest neighbor, {self.dtype}, {self.ignore} outside of the image"
 
 
 AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,16 @@ from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Row
-from pixprep.plan.output_plans import AnnotationPlan, FlowPlan, OutputPlan, TensorPlan
+from pixprep.plan.output_plans import (
+    AnnotationPlan,
+    BoxesPlan,
+    FlowPlan,
+    MaskPlan,
+    NumbersPlan,
+    OutputPlan,
+    PointsPlan,
+    TensorPlan,
+)
 from pixprep.plan.placement import Part, Placement, Reduction, Span
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
@@ -49,6 +58,7 @@ RECENT_SIZES = 512
 """Maximum number of image sizes whose placements are cached. A placement takes 1 kB, and is computed in 10 us."""
 
 
+AnyPlan = TypeVar("AnyPlan")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -144,6 +154,40 @@ class Plan:
         """Whether an image is converted to one tensor per box, or per other region, in the image's inputs."""
         return any(spec.is_region for spec in self.inputs.values())
 
+    def _of(self, kind: type[AnyPlan]) -> Mapping[str, AnyPlan]:
+        every = {**self.outputs, **self.annotations}
+        return {name: each for name, each in every.items() if isinstance(each, kind)}
+
+    @cached_property
+    def tensors(self) -> Mapping[str, TensorPlan]:
+        """Tensors by name."""
+        return self._of(TensorPlan)
+
+    @cached_property
+    def flows(self) -> Mapping[str, FlowPlan]:
+        """Outputs with optical flow by name."""
+        return self._of(FlowPlan)
+
+    @cached_property
+    def numbers(self) -> Mapping[str, NumbersPlan]:
+        """Outputs with sizes, scales and other numbers by name."""
+        return self._of(NumbersPlan)
+
+    @cached_property
+    def boxes(self) -> Mapping[str, BoxesPlan]:
+        """Annotations with boxes by name."""
+        return self._of(BoxesPlan)
+
+    @cached_property
+    def points(self) -> Mapping[str, PointsPlan]:
+        """Annotations with points by name."""
+        return self._of(PointsPlan)
+
+    @cached_property
+    def masks(self) -> Mapping[str, MaskPlan]:
+        """Annotations with segmentation maps and instance masks by name."""
+        return self._of(MaskPlan)
+
     @cached_property
     def random_steps(self) -> tuple[RandomStep | Extern, ...]:
         """Steps with random parameters, without duplicates."""
@@ -161,7 +205,7 @@ class Plan:
 
     @cached_property
     def _needs_boxes(self) -> bool:
-        return any(isinstance(step, IouCrop) for step in self.random_steps)
+        return any(step.needs_boxes for step in self.random_steps)
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
@@ -180,15 +224,13 @@ class Plan:
         for name, each in (*self.outputs.items(), *self.annotations.items()):
             if each.geometry is not None:
                 names.setdefault(each.geometry, []).append(name)
-        return {
-            geometry: (group, any(isinstance(self.outputs.get(name), TensorPlan | FlowPlan) for name in group))
-            for geometry, group in names.items()
-        }
+        pixels = {*self.tensors, *self.flows}
+        return {geometry: (group, not pixels.isdisjoint(group)) for geometry, group in names.items()}
 
     @cached_property
     def reaches(self) -> Sequence[tuple[str, int]]:
         """Name of each tensor, with the radius of the tensor's resize filter (``Resize.reach``)."""
-        tensors = ((name, each.geometry.resize) for name, each in self.outputs.items() if isinstance(each, TensorPlan))
+        tensors = ((name, each.geometry.resize) for name, each in self.tensors.items())
         return [(name, resize.reach if resize else 0) for name, resize in tensors]
 
     def part(self, placed: Placed) -> Part | None:

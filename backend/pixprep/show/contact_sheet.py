@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pixprep.engine.batch import Batch
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.boxes import around, convert
-from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, FlowPlan, MaskPlan, OutputPlan, TensorPlan
+from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, TensorPlan
 from pixprep.plan.plan import Placed, Plan
 from pixprep.show.drawing import (
     FAINT,
@@ -73,7 +73,7 @@ def contact_sheet(
         for first in range(start, min(start + in_row, len(shown)), count):
             sheet.panels(shown[first : min(first + count, start + in_row)], width)
             sheet.gap(16)
-    if "boxes" in source[int(batch["index"][0])] and not list(_boxes_plans(pipeline.plan)):
+    if "boxes" in source[int(batch["index"][0])] and not pipeline.plan.boxes:
         sheet.text(
             "note: the samples have boxes, but training does not receive them: add the op boxes to the pipeline",
             16,
@@ -86,7 +86,7 @@ def contact_sheet(
 
 def panels(pipeline: Pipeline, batch: Batch, classes: tuple[str, ...] = ()) -> list[Panel]:
     """Return one panel per tensor of each sample. A panel shows boxes, masks, name, label and random parameters."""
-    names = [name for name, plan in pipeline.plan.outputs.items() if isinstance(plan, TensorPlan)]
+    names = [*pipeline.plan.tensors]
     side = SIDE if len(names) == 1 else columns(0)[1]
     made = []
     for row in range(len(batch)):
@@ -100,11 +100,10 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
     placed = batch.placed[row]
     assert placed is not None
     drawn = pipeline.plan.of(placed)
-    plan = drawn.outputs[name]
-    assert isinstance(plan, TensorPlan)
+    plan = drawn.tensors[name]
     tensor = batch[name][row]
     if "t" in plan.spec.lengths:
-        flows = [batch[flow][row] for flow, each in pipeline.plan.outputs.items() if isinstance(each, FlowPlan)]
+        flows = [batch[flow][row] for flow in pipeline.plan.flows]
         pixels = _film(plan, tensor, flows[0] if flows else None, side)
     else:
         pixels = true_colours(plan, np.asarray(tensor))
@@ -113,7 +112,7 @@ def _panel(pipeline: Pipeline, batch: Batch, row: int, *, name: str, classes: tu
                 pixels = with_labels(pixels, labels)
         pixels = fitted(pixels, side)
     factor = pixels.shape[1] / plan.spec.padding.size(*placed.placements[name].size)[1]
-    for boxes_name, boxes_plan in _boxes_plans(drawn):
+    for boxes_name, boxes_plan in drawn.boxes.items():
         if _keys(boxes_plan) <= _keys(plan):  # boxes do not match the tensor if their random crop differs
             boxes = _on_tensor(boxes_plan, batch[boxes_name][row], placed, boxes_name, name)
             found = batch["labels"][row] if "labels" in batch.fields else [None] * len(boxes)
@@ -158,20 +157,14 @@ def _masks(whole: Plan, batch: Batch, row: int, tensor: TensorPlan) -> Iterator[
 
     The label of an object is its class, or its index if the class is unknown.
     """
-    for name, each in whole.annotations.items():
-        if isinstance(each, MaskPlan) and _keys(each) <= _keys(tensor):
+    for name, each in whole.masks.items():
+        if _keys(each) <= _keys(tensor):
             mask = np.asarray(batch[name][row])
             if each.field == "masks":
                 numbers = np.asarray(batch["labels"][row] if "labels" in batch.fields else range(len(mask)), np.int64)
                 yield np.where(mask != 0, numbers[: len(mask), None, None], -1).max(axis=0, initial=-1)
             else:
                 yield np.where((mask == each.ignore) | (mask == 0), -1, mask.astype(np.int64))
-
-
-def _boxes_plans(plan: Plan) -> Iterator[tuple[str, BoxesPlan]]:
-    for name, each in plan.annotations.items():
-        if isinstance(each, BoxesPlan):
-            yield name, each
 
 
 def _on_tensor(plan: BoxesPlan, boxes: Any, placed: Placed, name: str, tensor: str) -> npt.NDArray[np.float64]:

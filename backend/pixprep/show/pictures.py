@@ -16,7 +16,6 @@ from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
-from pixprep.plan.output_plans import NumbersPlan
 from pixprep.show.drawing import (
     FAINT,
     INK,
@@ -80,11 +79,10 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
     """Yield the values of numeric outputs for this photo as text."""
-    for name, output in pipeline.plan.outputs.items():
-        if isinstance(output, NumbersPlan):
-            placement = output.geometry.place(found.height, found.width) if output.geometry else None
-            numbers = zip(output.words, output.numbers(found.height, found.width, placement), strict=True)
-            yield f'output "{name}": {", ".join(f"{word} {number:.6g}" for word, number in numbers)}'
+    for name, output in pipeline.plan.numbers.items():
+        placement = output.geometry.place(found.height, found.width) if output.geometry else None
+        numbers = zip(output.words, output.numbers(found.height, found.width, placement), strict=True)
+        yield f'output "{name}": {", ".join(f"{word} {number:.6g}" for word, number in numbers)}'
 
 
 # The stages of one tensor

@@ -191,9 +191,9 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = DEFAU
     decode = msgspec.structs.replace(pipeline.side_ops[0], name=_DECODED)
     ops: list[Op] = [decode, OriginalSize(name="size")]
     plans: dict[str, TensorPlan] = {}
-    for name, plan in pipeline.plan.outputs.items():
+    for name, plan in pipeline.plan.tensors.items():
         *chain, end = pipeline.outputs[name].chain[1:]
-        if isinstance(plan, TensorPlan) and isinstance(end, Tensor | Patches | Tiles):
+        if isinstance(end, Tensor | Patches | Tiles):
             index = len(plans)
             plans[name] = plan
             if isinstance(end, Patches | Tiles):  # the picture shows the image before it is split into patches

@@ -10,17 +10,9 @@ from pixprep.pipeline.ops import FirstOp, op_name
 from pixprep.pipeline.ops.choices import described
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.folding import Geometry
-from pixprep.plan.output_plans import (
-    AnnotationPlan,
-    BoxesPlan,
-    MaskPlan,
-    NumbersPlan,
-    OutputPlan,
-    TensorPlan,
-)
+from pixprep.plan.output_plans import OutputPlan
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.arithmetic import formula
-from pixprep.spec import NO_PADDING, InputSpec
+from pixprep.spec import InputSpec
 
 
 def explain(pipeline: Pipeline, *, height: int = 480, width: int = 640) -> str:
@@ -58,7 +50,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
             own = list(_output(leaf.outputs[name], height, width))
             lines += [f"    {label}", *(f"      {line}" for line in own)] if label else [f"    {line}" for line in own]
     for name, annotation in plan.annotations.items():
-        lines += ["", f"  {name}: {_annotation(annotation)}"]
+        lines += ["", f"  {name}: {annotation.meaning}"]
         lines += (
             ["    transformed like the image"] if plan.fork else [f"    {line}" for line in annotation.geometry.words()]
         )
@@ -86,31 +78,7 @@ def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
     if output.geometry is not None:
         yield from output.geometry.words()
         yield from _example(output.geometry, height, width)
-    if isinstance(output, NumbersPlan):
-        yield output.meaning
-    if isinstance(output, TensorPlan):
-        spec = output.spec
-        for index, channel in enumerate(output.channels[: spec.channels]):
-            name = "gray" if spec.channels == 1 else ("red", "green", "blue")[channel]
-            yield f"{name}: {formula(output.arithmetic, index)}"
-        if spec.fourth is not None:
-            yield f"fourth channel: {spec.fourth:g}"
-        if spec.patches is not None:
-            yield "patches of all images of a request in one tensor" if spec.is_open else "padded with patches of 0"
-        elif spec.is_open or spec.padding != NO_PADDING:
-            batch = ", and in a batch to its largest image" if spec.is_open else ""
-            yield f"padded with {', '.join(f'{value:g}' for value in spec.padding.value)} below and on the right{batch}"
-        for call in output.calls:
-            yield str(call)
-
-
-def _annotation(plan: AnnotationPlan) -> str:
-    if isinstance(plan, MaskPlan):
-        what = "label of each pixel" if plan.field == "mask" else "mask of each object"
-        return f"{what}, resized by nearest neighbor, {plan.dtype}, {plan.ignore} outside of the image"
-    rows = "one array per image" if plan.pad is None else f"{plan.pad} rows per image, padded with -1"
-    kind = f"{plan.format} boxes" if isinstance(plan, BoxesPlan) else "points, x before y,"
-    return f"{kind} in {'fractions of the sides' if plan.normalized else 'pixels'} of the image at this op, {rows}"
+    yield from output.described()
 
 
 def _denominator(plan: Plan, height: int, width: int) -> int:

@@ -157,7 +157,7 @@ class Annotated:
         """Return the geometry of the image, and transform the annotations unless ``is_late`` is set."""
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
-            if any(isinstance(each, BoxesPlan) for each in self._plan.annotations.values()):
+            if self._plan.boxes:
                 read_boxes(self._sample, height, width)  # check them before random_iou_crop reads them
             else:
                 read_field(self._sample, "boxes", 4)

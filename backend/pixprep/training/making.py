@@ -21,7 +21,6 @@ from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.boxes import in_pixels
-from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.plan.plan import Placed, Plan
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
@@ -374,7 +373,7 @@ class Maker:
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
-        is_late = self.engine.lanes > 1 and any(isinstance(each, MaskPlan) for each in plan.annotations.values())
+        is_late = self.engine.lanes > 1 and bool(plan.masks)
         return [
             Annotated(self._plan_for(sample.fields), place, sample.fields, is_late=is_late)
             for sample, each in zip(rows.samples, numbers, strict=True)
@@ -392,13 +391,12 @@ class Maker:
     def _finished(self, batch: Batch, rows: _Rows) -> Batch:
         """Add the fields of the samples to a batch, and warn about fields that no op transforms."""
         plan, records = self.engine.plan, []
-        of_boxes = [(name, each) for name, each in plan.annotations.items() if isinstance(each, BoxesPlan)]
         for sample, placed, annotated in zip(rows.samples, batch.placed, rows.annotated, strict=True):
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
             self._warn(untransformed(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
-            for name, each in of_boxes[:1]:
+            for name, each in [*plan.boxes.items()][:1]:
                 left = len(annotated.get(name, sample.fields.get("boxes", ())))
                 self._warn(unfiltered(sample.fields, self.lengths, each, left))
         fields = collated(records, [sample.name for sample in rows.samples])
@@ -428,7 +426,7 @@ class Maker:
 def _sizes(batch: Batch) -> dict[str, Any]:
     """Return the field ``sizes`` if images may be padded: the (height, width) of each image, int64 (n, 2)."""
     for name, each in batch.plans.items():
-        if isinstance(each, TensorPlan) and each.spec.layout and "t" not in each.spec.layout:
+        if each.spec.layout and "t" not in each.spec.layout:
             is_padded = each.spec.is_open or each.spec.padding[1:] != NO_PADDING[1:]
             found = [placed.placements[name].size if placed else (0, 0) for placed in batch.placed]
             return {"sizes": np.array(found).reshape(-1, 2)} if is_padded else {}

@@ -21,7 +21,6 @@ from pixprep.engine.batch import Batch
 from pixprep.errors import DataError, PipelineError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.boxes import from_corners, to_corners
-from pixprep.plan.output_plans import BoxesPlan, MaskPlan, TensorPlan
 from pixprep.training.mixing import Key, generator, partners
 from pixprep.training.order import Order
 
@@ -63,15 +62,15 @@ class _Pasting:
                 uses other coordinates than the tensor, or the batches are too small.
         """
         name, plan = type(self).__name__, pipeline.plan
-        output = plan.outputs.get(self.image)
-        if not isinstance(output, TensorPlan):
+        output = plan.tensors.get(self.image)
+        if output is None:
             raise PipelineError(
                 f'{name}: the pipeline has no output "{self.image}"; its outputs are {", ".join(plan.outputs)}'
             )
         if output.spec.is_open or output.spec.layout is None:
             raise PipelineError(f'{name}: all images must have the same size, but "{self.image}" is {output.spec}')
         for each, annotation in plan.annotations.items():
-            if not isinstance(annotation, BoxesPlan | MaskPlan):
+            if each in plan.points:
                 raise PipelineError(f'{name} supports only boxes and masks, but "{each}" is neither: remove that op')
             theirs, ours = annotation.geometry, output.geometry
             if (theirs.before, theirs.resize, theirs.after) != (ours.before, ours.resize, ours.after):
@@ -79,7 +78,7 @@ class _Pasting:
                     f'{name}: "{each}" is in the coordinates of a different image than '
                     f'"{self.image}": place it before the op of that image'
                 )
-        if sum(isinstance(each, BoxesPlan) for each in plan.annotations.values()) > 1:
+        if len(plan.boxes) > 1:
             raise PipelineError(f"{name} supports only one output of boxes, but the pipeline has several: keep one")
         if order.batch_size < self.min_images:
             raise PipelineError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
@@ -89,6 +89,7 @@ class RandomStep:
     op: Drawing
     is_inside: bool = True
     axis: Literal["horizontal", "vertical"] | None = None
+    needs_boxes: ClassVar[bool] = False
 
     @property
     def blocks(self) -> int:

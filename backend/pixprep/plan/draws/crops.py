@@ -53,6 +53,7 @@ class ByBoxes(Drawing):
 class IouCrop(RandomStep):
     """Random window that depends on the boxes of the sample. Without boxes, it is the whole image."""
 
+    needs_boxes: ClassVar[bool] = True
     op: ByBoxes
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:

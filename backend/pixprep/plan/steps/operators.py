@@ -141,6 +141,7 @@ class Extern(Step, frozen=True):
     key: str = ""
     seed: int | None = None
     blocks: ClassVar[int] = 1
+    needs_boxes: ClassVar[bool] = False
 
     def __str__(self) -> str:
         fields = "".join(f", {name} {value}" for name, value in self.fields)

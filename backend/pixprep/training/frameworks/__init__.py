@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import SetupError
-from pixprep.plan.output_plans import MaskPlan
 from pixprep.registry import load
 from pixprep.training.order import Order
 
@@ -102,7 +101,7 @@ def value(batch: Batch, name: str, *, is_padded: bool = False) -> Any:
     Lists of images and of masks are padded and stacked into one array. Other lists of arrays are padded only if
     ``is_padded`` is set.
     """
-    is_image = name in batch.outputs or isinstance(batch.annotations.get(name), MaskPlan)
+    is_image = name in batch.outputs or batch.is_mask(name)
     return _found(batch, name, is_padded=is_padded or is_image)
 
 

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from pixprep.engine.batch import Batch
 from pixprep.errors import DataError
-from pixprep.plan.output_plans import MaskPlan
 from pixprep.training.frameworks import Batches, checked_names, chosen, is_array, mapped, value
 from pixprep.training.recycling import ALIGNMENT
 
@@ -88,8 +87,7 @@ def _signature(name: str, example: Batch, *, is_padded: bool) -> Any:
     if is_array(one):
         sides = one.shape[1:]
         if isinstance(example[name], list):
-            is_mask = isinstance(example.annotations.get(name), MaskPlan)
-            open_ = (-1,) * len(sides) if is_mask else (-1, *sides[1:])
+            open_ = (-1,) * len(sides) if example.is_mask(name) else (-1, *sides[1:])
             sides = example.plans[name].spec.shape if name in example.outputs else open_
         return tf.TensorSpec((None, *(None if side == -1 else side for side in sides)), one.dtype)
     (first,) = one
