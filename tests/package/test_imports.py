@@ -28,7 +28,10 @@ ALLOWED_IMPORTS = {
     "cli": "door plan pipeline engine training importers show serving cluster",
     "public": "door plan pipeline postprocessing cluster cli",
 }
-"""Packages from which each package imports, at load time or on demand. The door consists of the modules outside of the packages."""
+"""Packages from which each package imports, at load time or on demand.
+
+The door consists of the modules outside of the packages.
+"""
 
 PUBLIC = {"pixprep", "__main__", "boxes", "detector", "way_back", "ray"}
 """Modules outside of the packages that only give public names to objects of the packages. No module imports them."""

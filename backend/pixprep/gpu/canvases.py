@@ -7,7 +7,7 @@ tensor. This module does not require CUDA.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -33,12 +33,12 @@ from pixprep.plan.steps.levels import (
     Permute,
     Take,
     Tone,
-    size_after,
 )
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import BlendLike, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
+Size = tuple[int, int]
 
 _HOSTS = tuple(f"{like}_" for like, warps in WARPS.items() if warps.is_hosts)
 KINDS = (
@@ -147,20 +147,18 @@ class _Data:
         return self._places[some]
 
 
-def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[bytes], tuple[int, int]]:
+def _packed(placement: Placement, plan: TensorPlan, data: _Data) -> tuple[list[bytes], Size]:
     """Return the steps of a placement as ``LEVEL_STEP``, and the sizes of its two buffers in bytes."""
     size, turn, steps, channels = placement.canvas, 0, [], len(plan.channels)
     areas = [size[0] * size[1] * channels, 0]
     for step in placement.levels:
-        if channels == 1 and (
-            isinstance(step, Hue | Hsv | Permute) or (isinstance(step, Blend) and step.gray == "own")
-        ):
-            continue  # these steps do not change gray images
-        steps.append(_record(step, size, data))
+        if channels == 1 and step.keeps_gray_values:
+            continue
+        steps.append(_RECORDS[type(step)](step, size, data))
         if isinstance(step, Filter) and step.kind == "blur":  # the result of the horizontal blur is float32
             areas[1 - turn] = max(areas[1 - turn], size[0] * size[1] * channels * 4)
         elif isinstance(step, Take | Warp | Filter):
-            size, turn = size_after([step], *size), 1 - turn
+            size, turn = step.size_after(*size), 1 - turn
             areas[turn] = max(areas[turn], size[0] * size[1] * channels)
     if plan.own:
         steps.append(_struct(f"own_{plan.own}"))
@@ -185,38 +183,31 @@ def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
     return cast.view(f"u{cast.itemsize}")
 
 
-def _record(step: LevelStep, size: tuple[int, int], data: _Data) -> bytes:
-    """Return a step as a ``LEVEL_STEP`` struct for an image of the given size."""
-    if isinstance(step, Curve):
-        return _struct("curve", data=data.put(step.table))
-    if isinstance(step, Blend):
-        return _struct(f"blend_{step.gray}", step.like, factor=step.factor, matrix=(1 - step.factor,))
-    if isinstance(step, Hue):
-        return _struct("hue", step.like, factor=turn_of(step.shift, step.like))
-    if isinstance(step, ColorMatrix):
-        return _struct("matrix", data=data.put(np.array(step.numbers, np.float32).tobytes()))
-    if isinstance(step, Hsv):
-        return _struct("hsv", window=(step.saturation, step.value, *size), data=data.put(step.hues))
-    if isinstance(step, Tone):
-        return _struct(step.kind, step.like)
-    if isinstance(step, Take):
-        window = step.top, step.left, step.height, step.width
-        return _struct("take", window=window, flips=step.flips, fill=step.fill, mode=MODES.index(step.mode))
-    if isinstance(step, Permute):
-        return _struct("permute", mode=sum(channel << 2 * place for place, channel in enumerate(step.order)))
-    if isinstance(step, Erase):
-        window = step.top, step.left, step.height, step.width
-        return _struct("erase", window=window, fill=[int(level) for level in step.values])
-    if isinstance(step, Filter):
-        taps = len(step.rows), len(step.columns)
-        weights = np.array([*step.columns, *step.rows], np.float32).tobytes()
-        window = (0, 0, *size)
-        return _struct(step.kind, step.like, factor=step.factor, window=window, data=data.put(weights), whole=taps)
-    assert isinstance(step, Warp)
-    return _warp_record(step, size, data)
+def _blend(step: Blend, _: Size, __: _Data) -> bytes:
+    return _struct(f"blend_{step.gray}", step.like, factor=step.factor, matrix=(1 - step.factor,))
 
 
-def _warp_record(step: Warp, size: tuple[int, int], data: _Data) -> bytes:
+def _take(step: Take, _: Size, __: _Data) -> bytes:
+    window = step.top, step.left, step.height, step.width
+    return _struct("take", window=window, flips=step.flips, fill=step.fill, mode=MODES.index(step.mode))
+
+
+def _permute(step: Permute, _: Size, __: _Data) -> bytes:
+    return _struct("permute", mode=sum(channel << 2 * place for place, channel in enumerate(step.order)))
+
+
+def _erase(step: Erase, _: Size, __: _Data) -> bytes:
+    window = step.top, step.left, step.height, step.width
+    return _struct("erase", window=window, fill=[int(level) for level in step.values])
+
+
+def _filter(step: Filter, size: Size, data: _Data) -> bytes:
+    weights = data.put(np.array([*step.columns, *step.rows], np.float32).tobytes())
+    taps = len(step.rows), len(step.columns)
+    return _struct(step.kind, step.like, factor=step.factor, window=(0, 0, *size), data=weights, whole=taps)
+
+
+def _warp(step: Warp, size: Size, data: _Data) -> bytes:
     name, matrix, weights = step.computed(*size)
     return _struct(
         f"warp_{name}",
@@ -228,6 +219,21 @@ def _warp_record(step: Warp, size: tuple[int, int], data: _Data) -> bytes:
         mode=int(step.is_perspective) + 2 * MODES.index(step.padding_mode),
     )
 
+
+_RECORDS: Mapping[type[LevelStep], Callable[[Any, Size, _Data], bytes]] = {
+    Curve: lambda step, _, data: _struct("curve", data=data.put(step.table)),
+    Blend: _blend,
+    Hue: lambda step, *_: _struct("hue", step.like, factor=turn_of(step.shift, step.like)),
+    ColorMatrix: lambda step, _, data: _struct("matrix", data=data.put(np.array(step.numbers, np.float32).tobytes())),
+    Hsv: lambda step, size, data: _struct("hsv", window=(step.saturation, step.value, *size), data=data.put(step.hues)),
+    Tone: lambda step, *_: _struct(step.kind, step.like),
+    Take: _take,
+    Permute: _permute,
+    Erase: _erase,
+    Filter: _filter,
+    Warp: _warp,
+}
+"""Functions that return a step as a ``LEVEL_STEP`` struct for an image of the given size."""
 
 _NONE = (0.0,) * 9
 _KINDS = {kind: number for number, kind in enumerate(KINDS)}

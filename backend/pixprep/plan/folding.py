@@ -12,30 +12,25 @@ from typing import Any, cast
 
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
+from pixprep.plan.canvas_steps import crop
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.geometry_steps import (
-    PADS,
     REACH,
-    Beyond,
-    Chosen,
-    Flip,
     GeometryStep,
     LevelsStep,
-    Move,
     Resize,
-    Window,
     chosen,
     flat,
     traits,
 )
-from pixprep.plan.inputs import Drawing, Requested, is_given
+from pixprep.plan.inputs import Drawing, is_given
 from pixprep.plan.parts import Extent
 from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Axis
 from pixprep.plan.steps import levels
-from pixprep.plan.steps.levels import Erase, LevelStep, Take
+from pixprep.plan.steps.levels import Erase, LevelStep
 from pixprep.plan.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
@@ -76,8 +71,7 @@ class Geometry:
     def _steps(self) -> tuple[GeometryStep | Augment | LevelStep, ...]:
         """All steps except for the resize and the erasures, with the contents of each ``Move`` and ``Chosen``."""
         levels = (*self.photo, *self.levels)
-        rest = [step.step if isinstance(step, Move) else step for step in flat(levels) if not isinstance(step, Resize)]
-        rest += [step.drawn for step in flat(levels) if isinstance(step, Resize) and step.drawn is not None]
+        rest = [each for step in flat(levels) for each in step.parameters]
         return (*self.before, *self.after, *rest, *chosen(levels))
 
     @property
@@ -94,7 +88,7 @@ class Geometry:
     @property
     def may_warp(self) -> bool:
         """Whether a step on pixel values may move pixels, such as a rotation or another warp."""
-        return any(not isinstance(step, Move) and _moves(step) for step in self.levels)
+        return any(not step.is_move and _moves(step) for step in self.levels)
 
     @property
     def motion(self) -> tuple[object, ...]:
@@ -104,10 +98,7 @@ class Geometry:
     @property
     def is_padded(self) -> bool:
         """Whether an image may be padded before the resize."""
-        return any(
-            step.beyond in PADS if isinstance(step, Window) else not (isinstance(step, Flip) or step.is_inside)
-            for step in self.before
-        )
+        return any(step.may_pad for step in self.before)
 
     def words(self) -> Iterator[str]:
         """Yield a description of each step, such as ``center crop to 224 x 224``."""
@@ -134,7 +125,7 @@ class Geometry:
         photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
         rows, columns = Span(height), Span(width)
         for step in self.before:
-            _apply_step(step, rows, columns, drawing)
+            step.apply(rows, columns, drawing)
         size, resize = (rows.canvas, columns.canvas), self.resize
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
@@ -169,9 +160,9 @@ class Geometry:
             if seen[axis].is_swapped:
                 span.flip()
         if resize is not None and (canvas := resize.canvas(*size)) is not None:
-            _apply_window(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
+            crop(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
         for step in self.after:
-            _apply_step(step, rows, columns, drawing)
+            step.apply(rows, columns, drawing)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
         size = levels.size_after(done, rows.canvas, columns.canvas)
         if self.most is not None and max(size) > self.most:
@@ -210,26 +201,8 @@ class Geometry:
         """Return the steps on pixel values for an image of this size, with the image's random parameters and inputs."""
         made: list[LevelStep] = []
         _check_levels_size(height, width)
-        left = [*reversed(steps)]
-        while left:
-            step = left.pop()
-            rows, columns = Span(height), Span(width)
-            these: tuple[LevelStep, ...]
-            if isinstance(step, Chosen):
-                left += reversed(step.drawn(drawing.words(step.step, rows, columns)))
-                continue
-            if isinstance(step, Augment):
-                these = step.steps(drawing.words(step, rows, columns) if step.key else {}, height, width)
-            elif isinstance(step, Move):
-                _apply_step(step.step, rows, columns, drawing)
-                these = (_take(rows, columns, step),)
-            elif isinstance(step, Resize):
-                resize = step if step.drawn is None else step.of(drawing.words(step.drawn, rows, columns))
-                these = (resize.resample(height, width),)
-            elif isinstance(step, Extern) and step.key:
-                these = (step.changed(seed=drawing.words(step, rows, columns)["seed"]),)
-            else:
-                these = (step,)
+        for step in steps:
+            these = step.placed(Span(height), Span(width), drawing)
             size = levels.size_after(these, height, width)
             if size != (height, width):
                 height, width = size
@@ -256,14 +229,6 @@ def _check_levels_size(height: int, width: int) -> None:
         )
 
 
-def _take(rows: Span, columns: Span, move: Move) -> Take:
-    """Return the step that crops, pads and flips an image as a ``Move`` specifies."""
-    top, left = (
-        span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at) for span in (rows, columns)
-    )
-    return Take(top, left, rows.canvas, columns.canvas, (rows.is_flipped, columns.is_flipped), move.fill, move.mode)
-
-
 def _visible_range(span: Span, resized: int, ratio: float, begin: float) -> Span:
     """Return the range of a resized axis that depends on pixels of the image. All other pixels contain only padding.
 
@@ -281,38 +246,3 @@ def _visible_range(span: Span, resized: int, ratio: float, begin: float) -> Span
     first = floor((span.at - reach - begin) / ratio) if span.at else 0
     last = ceil((end + reach - begin) / ratio) if end < span.canvas else resized
     return Span(resized, min(max(first, 0), resized), max(min(last, resized), 0))
-
-
-def _apply_step(step: GeometryStep, rows: Span, columns: Span, drawing: Drawing) -> None:
-    if isinstance(step, Flip):
-        (rows if step.axis == "vertical" else columns).flip()
-    elif isinstance(step, Window | Requested):
-        canvas = step.of(drawing.words(step, rows, columns)) if isinstance(step, Requested) else step
-        is_fixed = canvas.place in ("fixed", "share", "share32")
-        _apply_window(rows, columns, canvas.of(rows.canvas, columns.canvas), beyond=canvas.beyond, is_fixed=is_fixed)
-    else:
-        words = drawing.words(step, rows, columns)
-        if step.axis is None:
-            window = words["top"], words["left"], words["height"], words["width"]
-            _apply_window(rows, columns, window, beyond="refuse_smaller" if step.is_inside else "fill", is_fixed=True)
-        elif words["flip"]:
-            (rows if step.axis == "vertical" else columns).flip()
-
-
-def _apply_window(
-    rows: Span, columns: Span, window: tuple[int, int, int, int], *, beyond: Beyond, is_fixed: bool
-) -> None:
-    """Replace the canvas by the window (top, left, height, width), or raise ImageError as ``beyond`` specifies."""
-    top, left, height, width = window
-    if not (height and width):  # only possible with fractions
-        raise ImageError("DOES_NOT_FIT", f"the window contains no pixel of {rows.canvas} x {columns.canvas}")
-    larger = rows.canvas > height or columns.canvas > width
-    is_inside = top >= 0 and left >= 0 and top + height <= rows.canvas and left + width <= columns.canvas
-    if (beyond == "refuse_larger" and larger) or (beyond == "refuse_smaller" and not is_inside):
-        what = "larger than the canvas of" if beyond == "refuse_larger" else "too small for the window of"
-        where = f" at {top}, {left}" if is_fixed else ""
-        raise ImageError(
-            "DOES_NOT_FIT", f"{rows.canvas} x {columns.canvas} pixels are {what} {height} x {width}{where}"
-        )
-    rows.window(top, height)
-    columns.window(left, width)

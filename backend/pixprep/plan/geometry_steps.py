@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import floor, inf
-from typing import ClassVar, Literal, Union, get_args
+from typing import Any, ClassVar, Literal, Union, cast, get_args
 
 import numpy as np
 
 from pixprep.errors import ImageError
+from pixprep.plan.canvas_steps import Beyond, CanvasStep, Draws, crop
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.inputs import InputStep, Requested
+from pixprep.plan.inputs import Requested, is_given
 from pixprep.plan.parts import Extent, Roi
+from pixprep.plan.placement import Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.sizes import Sizer, detr_size, max_detr_side
-from pixprep.plan.steps.levels import LevelStep, Resample
+from pixprep.plan.steps.levels import LevelStep, Resample, Take
 from pixprep.plan.steps.step import Traits
-from pixprep.plan.tile_grids import TileGrid
 from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
-
-Beyond = Literal["fill", "pad", "refuse_smaller", "refuse_larger", "keep_larger"]
 
 PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
 """Values of ``Window.beyond`` with which a window before the resize may add padding, which the resize resamples."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class Window(CanvasStep):
     """Crop or padding. On each axis, the image is cropped if the window is smaller, and padded if the window is larger.
 
     Attributes:
@@ -67,6 +66,21 @@ class Window:
     left: float = 0
     rounding: Rounding = "half_even"
     beyond: Beyond
+
+    @property
+    def may_pad(self) -> bool:
+        """See ``CanvasStep``."""
+        return self.beyond in PADS
+
+    def before_resize(self) -> Window:
+        """See ``CanvasStep``."""
+        return replace(self, beyond="refuse_smaller") if self.beyond == "fill" else self
+
+    def apply(self, rows: Span, columns: Span, drawing: Draws) -> None:
+        """See ``CanvasStep``."""
+        del drawing
+        is_fixed = self.place in ("fixed", "share", "share32")
+        crop(rows, columns, self.of(rows.canvas, columns.canvas), beyond=self.beyond, is_fixed=is_fixed)
 
     def of(self, height: int, width: int) -> tuple[int, int, int, int]:
         """Return the window (top, left, height, width) in an image of this size.
@@ -127,20 +141,26 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Flip:
+class Flip(CanvasStep):
     """Flip of the whole image.
 
     Attributes:
         axis: Direction of the flip. ``horizontal`` exchanges left and right, and ``vertical`` exchanges top and bottom.
     """
 
-    axis: Literal["horizontal", "vertical"]
+    axis: Literal["horizontal", "vertical"] = "horizontal"
+    is_flip: ClassVar[bool] = True
+
+    def apply(self, rows: Span, columns: Span, drawing: Draws) -> None:
+        """See ``CanvasStep``."""
+        del drawing
+        (rows if self.axis == "vertical" else columns).flip()
 
     def __str__(self) -> str:
         return f"flip {self.axis}ly"
 
 
-GeometryStep = Window | Flip | RandomStep | InputStep
+GeometryStep = CanvasStep
 
 
 @dataclass(frozen=True)
@@ -161,6 +181,27 @@ class Move(Traits):
     mode: PaddingMode = "constant"
     has_margin: bool = False
     moves: ClassVar[bool] = True
+    is_move: ClassVar[bool] = True
+
+    @property
+    def repeats(self) -> bool:  # type: ignore[override]  # a class variable of all other steps
+        """See ``Traits``."""
+        return self.mode != "constant"
+
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """See ``Traits``."""
+        return (self.step,)
+
+    def placed(self, rows: Span, columns: Span, drawing: Draws) -> tuple[LevelStep, ...]:
+        """See ``Step``. The result crops, pads and flips the image."""
+        self.step.apply(rows, columns, drawing)
+        top, left = (
+            span.begin - (span.canvas - span.at - span.length if span.is_flipped else span.at)
+            for span in (rows, columns)
+        )
+        flips = rows.is_flipped, columns.is_flipped
+        return (Take(top, left, rows.canvas, columns.canvas, flips, self.fill, self.mode),)
 
     @property
     def keeps_gray(self) -> bool:
@@ -186,11 +227,17 @@ class Chosen(Traits):
     step: RandomStep
     parts: tuple[tuple[LevelsStep, ...], ...]
 
-    def drawn(self, words: Words) -> Sequence[LevelsStep]:
-        """Return the steps that the sampled parameters select."""
-        if "apply" in words:
-            return self.parts[0] if words["apply"] else ()
-        return [step for part in words["chosen"] for step in self.parts[part]]
+    @property
+    def branches(self) -> tuple[tuple[LevelsStep, ...], ...]:  # type: ignore[override]  # a class variable of all others
+        """See ``Traits``."""
+        return self.parts
+
+    def placed(self, rows: Span, columns: Span, drawing: Draws) -> tuple[LevelStep, ...]:
+        """See ``Step``. The result consists of the steps that the sampled parameters select."""
+        words, size = drawing.words(self.step, rows, columns), (rows.canvas, columns.canvas)
+        chosen = words["chosen"] if "chosen" in words else (0,) * words["apply"]
+        selected = (step for part in chosen for step in self.parts[part])
+        return tuple(each for step in selected for each in step.placed(*map(Span, size), drawing))
 
     @property
     def keeps_gray(self) -> bool:
@@ -208,31 +255,30 @@ LevelsStep = Union[LevelStep, Augment, Move, "Resize", Chosen]
 def flat(steps: Iterable[LevelsStep]) -> Iterator[LevelStep | Augment | Move | Resize]:
     """Yield all steps, with each random choice replaced by the steps of all its lists."""
     for step in steps:
-        if isinstance(step, Chosen):
-            for part in step.parts:
-                yield from flat(part)
-        else:
-            yield step
+        for part in step.branches:
+            yield from flat(part)
+        if not step.branches:
+            yield cast("Any", step)
 
 
 def chosen(steps: Iterable[LevelsStep]) -> Iterator[RandomStep]:
     """Yield, for each random choice, the step that samples the choice. Nested choices are included."""
     for step in steps:
-        if isinstance(step, Chosen):
-            yield step.step
-            for part in step.parts:
-                yield from chosen(part)
+        if step.branches:
+            yield cast("Chosen", step).step
+        for part in step.branches:
+            yield from chosen(part)
 
 
 def traits(*steps: LevelsStep) -> Iterator[Traits]:
     """Return the traits of all steps. Each random choice is replaced by the steps of all its lists."""
-    return (step.op if isinstance(step, Augment) else step for step in flat(steps))
+    return (step.traits for step in flat(steps))
 
 
 def are_gray(steps: Iterable[LevelsStep], *, was_gray: bool) -> bool:
     """Return whether all channels are equal after the steps, for images of any size (see ``Traits.is_gray``)."""
     for step in steps:
-        was_gray = (step.op if isinstance(step, Augment) else step).is_gray(was_gray=was_gray)
+        was_gray = step.traits.is_gray(was_gray=was_gray)
     return was_gray
 
 
@@ -303,6 +349,16 @@ class Resize(Traits):
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
 
+    @property
+    def parameters(self) -> tuple[Any, ...]:
+        """See ``Traits``."""
+        return () if self.drawn is None else (self.drawn,)
+
+    def placed(self, rows: Span, columns: Span, drawing: Draws) -> tuple[LevelStep, ...]:
+        """See ``Step``."""
+        resize = self if self.drawn is None else self.of(drawing.words(self.drawn, rows, columns))
+        return (resize.resample(rows.canvas, columns.canvas),)
+
     def resample(self, height: int, width: int) -> Resample:
         """Return the resize as a step on the pixel values (``levels.Resample``) for an image of this size."""
         size = self.size(height, width)
@@ -318,7 +374,7 @@ class Resize(Traits):
     @property
     def pads(self) -> bool:
         """Whether the result is padded to the size of a grid of tiles."""
-        return isinstance(self.sizer, TileGrid) and self.sizer.fit != "stretch"
+        return self.sizer is not None and self.sizer.pads
 
     def keeps_padding(self, columns: int) -> bool:
         """Return whether the padding keeps its color exactly where no pixel of the image contributes to the result.
@@ -355,12 +411,7 @@ class Resize(Traits):
 
     def canvas(self, height: int, width: int) -> tuple[int, int, int, int] | None:
         """Return the window (top, left, height, width) that pads the result, or None if the rule does not pad."""
-        if not isinstance(self.sizer, TileGrid) or self.sizer.fit == "stretch":
-            return None
-        (rows, columns), (high, wide) = self.size(height, width), self.sizer.canvas(height, width)
-        if self.sizer.fit == "top_left":
-            return 0, 0, high, wide
-        return -((high - rows) // 2), -((wide - columns) // 2), high, wide
+        return self.sizer.window(height, width) if self.sizer is not None and self.sizer.pads else None
 
     def extents(self, height: int, width: int, resized: tuple[int, int]) -> tuple[Extent, Extent]:
         """Return the range of rows and the range of columns that are resized, for an image of this size.
@@ -494,7 +545,7 @@ class Resize(Traits):
             "shrink": f"to fit into {size}, never enlarging",
         }[self.rule]
         to = to if self.sizer is None else str(self.sizer)
-        if isinstance(self.drawn, Requested):
+        if is_given(self.drawn):
             to += f", with per-image inputs: {self.drawn}"
         elif self.drawn is not None:
             to = f"{'to' if self.rule == 'both' else 'the shorter side to'} {self.drawn}, at random"
@@ -507,5 +558,5 @@ class Resize(Traits):
         to += "" if self.most is None else f", at most {self.most}"
         to += "" if self.multiple == 1 else f", multiples of {self.multiple}"
         antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
-        part = "" if self.roi is None or isinstance(self.drawn, Requested) else f"{self.roi} "
+        part = "" if self.roi is None or is_given(self.drawn) else f"{self.roi} "
         return f"resize {part}{to} ({self.filter}{antialias}; exactly {PROFILES[self.like].title}'s values)"

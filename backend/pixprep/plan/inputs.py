@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
+from pixprep.plan.canvas_steps import CanvasStep, Draws
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import IouCrop, within
 from pixprep.plan.draws.philox import F64, Numbers, Words
@@ -212,7 +213,7 @@ def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (a 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Requested:
+class Requested(CanvasStep):
     """Window, or size of a resize, with fields that are read from inputs.
 
     Attributes:
@@ -225,7 +226,6 @@ class Requested:
     key: str
     numbers: tuple[tuple[str, Number], ...]
     window: Any = None
-    axis: ClassVar[None] = None
 
     @property
     def input(self) -> str:
@@ -237,9 +237,14 @@ class Requested:
         """Whether the window must be entirely inside the image."""
         return self.window is None or self.window.beyond == "refuse_smaller"
 
-    def of(self, words: Words) -> Any:
-        """Return the window for one image, whose fields are set to ``words``."""
-        return replace(self.window, **words)
+    def apply(self, rows: Span, columns: Span, drawing: Draws) -> None:
+        """See ``CanvasStep``."""
+        replace(self.window, **drawing.words(self, rows, columns)).apply(rows, columns, drawing)
+
+    def given(self, row: Row | None, rows: Span, columns: Span) -> Words:
+        """See ``Box``."""
+        del rows, columns
+        return {field: number.of(row) for field, number in self.numbers}
 
     def __str__(self) -> str:
         fields = ", ".join(f"{field} {number}" for field, number in self.numbers)
@@ -247,7 +252,7 @@ class Requested:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Box:
+class Box(CanvasStep):
     """Crop to a box that is read from an input.
 
     Attributes:
@@ -259,7 +264,21 @@ class Box:
     key: str
     input: str
     is_inside: bool = True
-    axis: ClassVar[None] = None
+    late: ClassVar[str] = "because its boxes refer to the decoded image"
+
+    def given(self, row: Row | None, rows: Span, columns: Span) -> Words:
+        """Return the parameters that the step's input specifies for an image.
+
+        Args:
+            row: Row of each input. None means an example.
+            rows: Vertical axis of the canvas before the step.
+            columns: Horizontal axis of the canvas before the step.
+
+        Raises:
+            ImageError: BAD_INPUT, DOES_NOT_FIT: The row is invalid, or it is not valid for a canvas of this size.
+        """
+        box = None if row is None else _on_canvas(row[self.input].astype(np.float64)[None], rows, columns)[0]
+        return self.words(rows.canvas, columns.canvas, box)
 
     def words(self, height: int, width: int, box: F64 | None) -> Words:
         """Return the window of a box in integer pixels.
@@ -295,7 +314,7 @@ class Box:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flip:
+class Flip(CanvasStep):
     """Flip that is applied if an input is true.
 
     Attributes:
@@ -306,8 +325,12 @@ class Flip:
 
     key: str
     input: str
-    axis: Literal["horizontal", "vertical"]
-    is_inside: ClassVar[bool] = True
+    axis: Literal["horizontal", "vertical"] = "horizontal"
+
+    def given(self, row: Row | None, rows: Span, columns: Span) -> Words:
+        """See ``Box``."""
+        del rows, columns
+        return {"flip": row is not None and bool(row[self.input][0])}
 
     def __str__(self) -> str:
         return f'flip {self.axis}ly if the input "{self.input}" is true'
@@ -329,6 +352,11 @@ class Fill:
     def key(self) -> str:
         """Key of the step, which is the name of the input. This name differs from the keys of all ops."""
         return self.input
+
+    def given(self, row: Row | None, rows: Span, columns: Span) -> Words:
+        """See ``Box``."""
+        del rows, columns
+        return {"fill": [0] * self.channels if row is None else row[self.input].tolist()}
 
 
 InputStep = Box | Flip | Requested
@@ -401,28 +429,13 @@ class Drawing:
                 raise PipelineError(f'the recorded parameters lack the op "{step.key}"; they contain: {known}')
             words = self._numbers[step.key]
         elif is_given(step):
-            words = self._input_words(cast("InputStep | Fill | Augment", step), rows, columns)
+            words = cast("InputStep | Fill | Augment", step).given(self._row, rows, columns)
         else:
             words = cast("RandomStep", step).words(rows.canvas, columns.canvas, self._numbers, boxes)
         if boxes is not None:
             self.kept[step.key] = within(words, boxes)
         self.draws[step.key] = words
         return words
-
-    def _input_words(self, step: InputStep | Fill | Augment, rows: Span, columns: Span) -> Words:
-        """Return the parameters that a step reads from its input."""
-        if isinstance(step, Requested):
-            return {field: number.of(self._row) for field, number in step.numbers}
-        assert step.input is not None
-        numbers = None if self._row is None else self._row[step.input]
-        if isinstance(step, Fill):
-            return {"fill": [0] * step.channels if numbers is None else numbers.tolist()}
-        if isinstance(step, Augment):
-            return step.op.input_words(numbers, rows.canvas, columns.canvas)
-        if isinstance(step, Flip):
-            return {"flip": numbers is not None and bool(numbers[0])}
-        box = None if numbers is None else _on_canvas(numbers.astype(np.float64)[None], rows, columns)[0]
-        return step.words(rows.canvas, columns.canvas, box)
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:

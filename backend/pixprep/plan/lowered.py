@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import takewhile
+from typing import cast
 
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
-from pixprep.plan.draws.augments import Augment, RandomStep
-from pixprep.plan.draws.crops import IouCrop
+from pixprep.plan.draws.augments import Augment
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, Window, are_gray, traits
+from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, are_gray, traits
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
@@ -113,17 +113,15 @@ class Lowered:
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
-        if any(each.statistic for each in self.arithmetic) and not _is_flip(step):
+        if any(each.statistic for each in self.arithmetic) and not step.is_flip:
             raise PipelineError("must come before normalize, whose scale is computed from all pixels of the tensor")
         if mode != "constant" or not self._can_come_first(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
                 raise PipelineError('padding with a per-image "fill" must come before ops that change pixel values')
-            if isinstance(step, inputs.Box):
-                raise PipelineError(
-                    "must come before ops that change pixel values, because its boxes refer to the decoded image"
-                )
-            if isinstance(step, IouCrop):
-                return self._before_geometry("it selects its window by the annotated boxes").then(step)
+            if step.late:
+                raise PipelineError(f"must come before ops that change pixel values, {step.late}")
+            if step.early:
+                return self._before_geometry(step.early).then(step)
             return replace(
                 self, levels=(*self.levels, Move(step, colour(fill or 0, self.color), mode, fill is not None))
             )
@@ -161,12 +159,9 @@ class Lowered:
             raise PipelineError("the image is already resized, and pixels should be resampled only once")
         if self.is_reduced:
             _check_reduced(resize)
-        steps = tuple(
-            replace(step, beyond="refuse_smaller") if isinstance(step, Window) and step.beyond == "fill" else step
-            for step in self.before
-        )
+        steps = tuple(step.before_resize() for step in self.before)
         is_padded = Geometry(steps, resize, ()).is_padded
-        is_drawn = any(isinstance(step, RandomStep) and not step.is_inside for step in steps)
+        is_drawn = any(step.is_random and not step.is_inside for step in steps)
         first = "must not follow an op that adds random padding" if is_drawn else "must come before pad"
         if is_padded and resize.is_real:
             raise PipelineError(
@@ -222,15 +217,15 @@ class Lowered:
         Raises:
             PipelineError: The order of the steps cannot be changed.
         """
-        first = tuple(takewhile(lambda step: not isinstance(step, Move), self.levels))
-        moves = [step for step in self.levels[len(first) :] if isinstance(step, Move)]
+        first = tuple(takewhile(lambda step: not step.is_move, self.levels))
+        moves = cast("list[Move]", [step for step in self.levels[len(first) :] if step.is_move])
         is_alone = self.resize is None and len(first) + len(moves) == len(self.levels)
         is_free = all(each.is_pointwise for each in traits(*first)) and self.fill is None
         if not (
             is_alone
             and not self.is_repeated
             and all(each.keeps_places for each in traits(*first))
-            and (is_free or all(map(_is_flip, self.before)))
+            and (is_free or all(step.is_flip for step in self.before))
         ):
             raise PipelineError(f"must come before ops that change pixel values: {why}")
         if self.is_reduced:
@@ -266,7 +261,7 @@ class Lowered:
     @property
     def is_repeated(self) -> bool:
         """Whether the image may have padding that repeats parts of the image (``edge``, ``reflect``, ``symmetric``)."""
-        return any(isinstance(step, Move) and step.mode != "constant" for step in self.levels)
+        return any(step.repeats for step in self.levels)
 
     def check_boxes(self) -> None:
         """Check that boxes and points can be transformed together with the image.
@@ -300,7 +295,7 @@ class Lowered:
 
     def _can_come_first(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Return whether a geometric step can be moved before the steps on pixel values without changing the result."""
-        if _is_flip(step):
+        if step.is_flip:
             return all(each.keeps_places for each in traits(*self.levels))
         return not self.levels or (not leaves_margin and all(each.is_pointwise for each in traits(*self.levels)))
 
@@ -328,7 +323,3 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
 def _is_uniform(fill: object) -> bool:
     """Return whether a fill has the same value in all channels."""
     return isinstance(fill, tuple) and len({*fill}) == 1
-
-
-def _is_flip(step: GeometryStep) -> bool:
-    return isinstance(step, geometry_steps.Flip) or (isinstance(step, RandomStep) and step.axis is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -67,7 +67,7 @@ class TensorPlan:
     @property
     def operators(self) -> tuple[Extern, ...]:
         """All calls of custom operators in order: first the calls on pixel values, then the calls on the tensor."""
-        return (*(step for step in self.geometry.levels if isinstance(step, Extern)), *self.calls)
+        return (*cast("list[Extern]", [step for step in self.geometry.levels if step.is_call]), *self.calls)
 
     @property
     def is_hosts(self) -> bool:

@@ -7,7 +7,7 @@ from math import floor
 from typing import Literal
 
 from pixprep.errors import ImageError
-from pixprep.plan.sizes import Bounds, Size, detr_size, max_detr_side
+from pixprep.plan.sizes import Bounds, Size, Sizer, detr_size, max_detr_side
 from pixprep.spec import upward
 
 MAX_IDEFICS_SIDE = 4096
@@ -36,7 +36,7 @@ Rule = Literal[
 
 
 @dataclass(frozen=True)
-class SideRule:
+class SideRule(Sizer):
     """Size rule that keeps the aspect ratio of the image, and rounds both sides to multiples of a number.
 
     Attributes:

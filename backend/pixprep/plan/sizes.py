@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, floor, sqrt
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from pixprep.errors import ImageError
 
@@ -30,7 +30,7 @@ class Bounds(NamedTuple):
     max_pixels: int | None
 
 
-class Sizer(Protocol):
+class Sizer:
     """Rule that computes the height and width of a resized image from the height and width of the original image."""
 
     def size(self, height: int, width: int) -> Size:
@@ -39,10 +39,21 @@ class Sizer(Protocol):
         Raises:
             ImageError: DOES_NOT_FIT: The rule does not support the image.
         """
+        raise NotImplementedError
+
+    @property
+    def pads(self) -> bool:
+        """Whether the rule also pads the resized image."""
+        return False
+
+    def window(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return the window (top, left, height, width) that pads the resized image, for an image of this size."""
+        return 0, 0, *self.size(height, width)
 
     @property
     def bounds(self) -> Bounds:
         """Limits of the size of the resized image. If the rule also pads the image, padding is included in the size."""
+        raise NotImplementedError
 
 
 def _multiples(factor: int, max_pixels: int) -> Bounds:
@@ -101,7 +112,7 @@ def max_detr_side(most: int) -> int:
 
 
 @dataclass(frozen=True)
-class PixelBudget:
+class PixelBudget(Sizer):
     """Size rule that rounds both sides to multiples of ``factor``, and limits the total number of pixels.
 
     This rule is ``smart_resize`` of transformers. Each side is rounded to the nearest multiple, with ties to even. If
@@ -190,7 +201,7 @@ class PixelBudget:
 
 
 @dataclass(frozen=True)
-class PatchBudget:
+class PatchBudget(Sizer):
     """Size rule that returns the largest size with the image's aspect ratio and at most ``max_patches`` patches.
 
     Attributes:

@@ -10,7 +10,7 @@ from math import ceil, floor, inf
 from typing import Literal
 
 from pixprep.errors import ImageError
-from pixprep.plan.sizes import Bounds, Size
+from pixprep.plan.sizes import Bounds, Size, Sizer
 
 Grid = tuple[int, int]
 """Number of rows and columns of tiles."""
@@ -20,7 +20,7 @@ _MIN_COVERAGE = 0.9
 
 
 @dataclass(frozen=True)
-class TileGrid:
+class TileGrid(Sizer):
     """Rule that chooses the best grid of square tiles for an image.
 
     Attributes:
@@ -71,6 +71,18 @@ class TileGrid:
         if scale_x < scale_y:
             return min(ceil(height * scale_x), rows), columns
         return rows, min(ceil(width * scale_y), columns)
+
+    @property
+    def pads(self) -> bool:
+        """See ``Sizer``."""
+        return self.fit != "stretch"
+
+    def window(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """See ``Sizer``."""
+        (rows, columns), (high, wide) = self.size(height, width), self.canvas(height, width)
+        if self.fit == "top_left":
+            return 0, 0, high, wide
+        return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
     def _at_top_left(self, height: int, width: int, rows: int, columns: int) -> Size:
         """Return the size that ``get_image_size_fit_to_canvas`` of transformers' Mllama computes."""

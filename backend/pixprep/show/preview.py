@@ -24,7 +24,6 @@ from pixprep.plan.boxes import around
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement, moved
 from pixprep.plan.steps.levels import motions, moving
-from pixprep.plan.steps.operators import Extern
 from pixprep.show.drawing import to_png
 from pixprep.spec import TensorDType
 
@@ -90,7 +89,7 @@ class Shown:
     @property
     def _is_replaced(self) -> bool:
         """Whether a custom operator may have computed the pixels from arbitrary parts of the photo."""
-        return any(isinstance(step, Extern) and step.is_anywhere for step in self.placement.levels)
+        return any(step.no_places for step in self.placement.levels)
 
     @property
     def is_empty(self) -> bool:

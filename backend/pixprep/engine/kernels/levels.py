@@ -49,7 +49,7 @@ def apply_steps(steps: Sequence[LevelStep], image: U8) -> U8:
     Returns:
         Array of uint8 with the size after the steps.
     """
-    for is_colour, group in groupby(steps, lambda step: isinstance(step, ColourStep)):
+    for is_colour, group in groupby(steps, lambda step: step.is_color):
         if is_colour:
             image = apply_color_steps(cast("Iterable[ColourStep]", group), image)
         else:

@@ -18,13 +18,14 @@ from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.errors import ImageError
 from pixprep.plan.folding import Geometry
+from pixprep.plan.geometry_steps import LevelsStep
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.levels import size_after
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import TensorSpec
 
-T = TypeVar("T")
+T = TypeVar("T", bound=LevelsStep)
 Run = Callable[..., Any]
 """``Extern.run``, or a function with the same arguments that passes arrays of a different library to the operator."""
 
@@ -119,7 +120,7 @@ def _split(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
     """Split steps at custom operators: yield (steps before it, operator) for each, and last (remaining steps, None)."""
     part: list[T] = []
     for step in steps:
-        if isinstance(step, Extern):
+        if step.is_call:
             yield tuple(part), step
             part = []
         else:

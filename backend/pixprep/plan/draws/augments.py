@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
+from pixprep.plan.canvas_steps import CanvasStep, Draws
 from pixprep.plan.draws.philox import F64, Numbers, Words
+from pixprep.plan.placement import Span
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.step import Traits
 from pixprep.spec import Color
@@ -75,7 +77,7 @@ class Changing(Traits, Drawing):
 
 
 @dataclass(frozen=True)
-class RandomStep:
+class RandomStep(CanvasStep):
     """Random window, flip, size, choice or selection of frames.
 
     Attributes:
@@ -89,7 +91,16 @@ class RandomStep:
     op: Drawing
     is_inside: bool = True
     axis: Literal["horizontal", "vertical"] | None = None
-    needs_boxes: ClassVar[bool] = False
+
+    @property
+    def is_flip(self) -> bool:
+        """See ``CanvasStep``."""
+        return self.axis is not None
+
+    @property
+    def is_random(self) -> bool:
+        """See ``CanvasStep``."""
+        return True
 
     @property
     def blocks(self) -> int:
@@ -123,10 +134,34 @@ class Augment(RandomStep):
             input.
     """
 
+    branches: ClassVar[tuple[()]] = ()
+    repeats: ClassVar[bool] = False
+    is_call: ClassVar[bool] = False
+    is_move: ClassVar[bool] = False
     op: Changing
     color: Color
     input: str | None = None
 
+    @property
+    def traits(self) -> Traits:
+        """See ``Traits``."""
+        return self.op
+
+    @property
+    def parameters(self) -> tuple[Augment, ...]:
+        """See ``Traits``."""
+        return (self,)
+
     def steps(self, words: Words, height: int, width: int) -> tuple[LevelStep, ...]:
         """Return the steps for an image of this size with these parameters."""
         return self.op.steps(words, height, width, self.color)
+
+    def placed(self, rows: Span, columns: Span, drawing: Draws) -> tuple[LevelStep, ...]:
+        """See ``Traits``."""
+        words = drawing.words(self, rows, columns) if self.key else {}
+        return self.steps(words, rows.canvas, columns.canvas)
+
+    def given(self, row: Mapping[str, npt.NDArray[Any]] | None, rows: Span, columns: Span) -> Words:
+        """See ``inputs.Box``."""
+        assert self.input is not None
+        return self.op.input_words(None if row is None else row[self.input], rows.canvas, columns.canvas)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,7 @@ class IouCrop(RandomStep):
     """Random window that depends on the boxes of the sample. Without boxes, it is the whole image."""
 
     needs_boxes: ClassVar[bool] = True
+    early: ClassVar[str] = "it selects its window by the annotated boxes"
     op: ByBoxes
 
     def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:

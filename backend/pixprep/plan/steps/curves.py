@@ -27,7 +27,7 @@ class Curve(Step, frozen=True):
 
     table: bytes
     factor: float | None = None
-    is_pointwise = keeps_places = keeps_gray = True
+    is_pointwise = keeps_places = keeps_gray = is_color = True
 
     def __str__(self) -> str:
         if self.factor is not None:

@@ -22,6 +22,7 @@ class Hsv(Step, frozen=True):
     hues: bytes
     saturation: int = 0
     value: int = 0
+    is_color = keeps_gray_values = True
 
     def __str__(self) -> str:
         shift = 2 * self.hues[0]

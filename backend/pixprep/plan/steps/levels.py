@@ -30,10 +30,9 @@ from pixprep.plan.profiles import BLURS, PROFILES
 from pixprep.plan.profiles.profile import Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.curves import Curve
-from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.step import Step
 from pixprep.plan.steps.warps import F64, Warp
-from pixprep.spec import BlendLike, BlurLike, ColorLike, Like, Matrix, PaddingMode
+from pixprep.spec import BlendLike, BlurLike, ColorLike, Like, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 
@@ -51,11 +50,21 @@ class Blend(Step, frozen=True):
     gray: Literal["own", "mean"]
     factor: float
     like: BlendLike
-    keeps_places = True
+    keeps_places = is_color = True
 
     @property
     def is_pointwise(self) -> bool:
         """See ``Traits``."""
+        return self.gray == "own"
+
+    @property
+    def is_neutral(self) -> bool:
+        """See ``Step``."""
+        return self.factor == 1
+
+    @property
+    def keeps_gray_values(self) -> bool:
+        """See ``Step``."""
         return self.gray == "own"
 
     def is_gray(self, *, was_gray: bool) -> bool:
@@ -79,7 +88,7 @@ class Hue(Step, frozen=True):
 
     shift: float
     like: BlendLike
-    is_pointwise = keeps_places = True
+    is_pointwise = keeps_places = is_color = keeps_gray_values = True
 
     def __str__(self) -> str:
         return f"rotate the hue by {self.shift:.4g} of the circle ({self.like}'s rounding)"
@@ -98,7 +107,7 @@ class ColorMatrix(Step, frozen=True):
     """
 
     numbers: tuple[float, ...]
-    is_pointwise = keeps_places = True
+    is_pointwise = keeps_places = is_color = True
 
     def is_gray(self, *, was_gray: bool) -> bool:
         """See ``Traits``."""
@@ -123,7 +132,7 @@ class Tone(Step, frozen=True):
 
     kind: Literal["autocontrast", "equalize"]
     like: ColorLike
-    keeps_places = keeps_gray = True
+    keeps_places = keeps_gray = is_color = True
 
     def __str__(self) -> str:
         what = (
@@ -140,7 +149,7 @@ class Permute(Step, frozen=True):
     """
 
     order: tuple[int, ...]
-    is_pointwise = keeps_places = keeps_gray = True
+    is_pointwise = keeps_places = keeps_gray = keeps_gray_values = True
 
     def __str__(self) -> str:
         return f"reorder the channels to {', '.join(map(str, self.order))}"
@@ -175,6 +184,11 @@ class Filter(Step, frozen=True):
     rows: tuple[float, ...] = ()
     columns: tuple[float, ...] = ()
     keeps_gray = True
+
+    @property
+    def is_neutral(self) -> bool:
+        """See ``Step``."""
+        return self.kind == "sharpness" and self.factor == 1
 
     @property
     def is_hosts(self) -> bool:
@@ -218,6 +232,16 @@ class Take(Step, frozen=True):
         """Return whether the window is entirely inside an image of this size."""
         return min(self.top, self.left) >= 0 and self.top + self.height <= height and self.left + self.width <= width
 
+    def size_after(self, height: int, width: int) -> tuple[int, int]:
+        """See ``Step``."""
+        del height, width
+        return self.height, self.width
+
+    def of_labels(self, height: int, width: int, fill: tuple[int, ...]) -> Take:
+        """See ``Step``."""
+        del height, width
+        return self.changed(fill=fill)
+
     def forward(self, height: int, width: int) -> F64:
         """Return the coordinate transform (see ``motions``), which does not depend on the size of the image."""
         del height, width
@@ -246,6 +270,17 @@ class Resample(Step, frozen=True):
     like: Like
     order: Order = Order.AS_DECODED
     moves = is_hosts = True
+
+    def size_after(self, height: int, width: int) -> tuple[int, int]:
+        """See ``Step``."""
+        del height, width
+        return self.height, self.width
+
+    def of_labels(self, height: int, width: int, fill: tuple[int, ...]) -> Resample:
+        """See ``Step``."""
+        del height, width, fill
+        like = "dali" if any(self.begin) else PROFILES[self.like].labels
+        return self.changed(method=Method("nearest", antialias=False), like=like)
 
     def forward(self, height: int, width: int) -> F64:
         """Return the coordinate transform for an image of this size (see ``motions``)."""
@@ -307,9 +342,7 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
     made: list[LevelStep] = []
     for step in steps:
         last = made[-1] if made else None
-        if isinstance(step, Blend) and step.factor == 1:
-            continue
-        if isinstance(step, Filter) and step.kind == "sharpness" and step.factor == 1:
+        if step.is_neutral:
             continue
         if isinstance(step, Curve) and isinstance(last, Curve):
             made[-1] = Curve(step.of(np.frombuffer(last.table, np.uint8)).tobytes())
@@ -326,16 +359,10 @@ def folded(steps: Iterable[LevelStep]) -> tuple[LevelStep, ...]:
 _IDENTITY = bytes(range(256))
 
 
-_SIZE_CHANGING = (Warp, Take, Resample)
-
-
 def size_after(steps: Iterable[LevelStep], height: int, width: int) -> tuple[int, int]:
     """Return the size (height, width) of an image of this size after the steps."""
     for step in steps:
-        if isinstance(step, _SIZE_CHANGING):
-            height, width = step.height, step.width
-        elif isinstance(step, Extern) and step.size:
-            height, width = step.size
+        height, width = step.size_after(height, width)
     return height, width
 
 
@@ -347,13 +374,13 @@ def motions(steps: Iterable[LevelStep], height: int, width: int) -> Iterator[tup
     image.
     """
     for step in steps:
-        motion = step.forward(height, width) if isinstance(step, Warp | Take | Resample | Extern) else None
-        height, width = size_after([step], height, width)
+        motion = step.forward(height, width)
+        height, width = step.size_after(height, width)
         if motion is not None:
             yield motion, (height, width)
 
 
-def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[Warp | Take | Resample]:
+def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int, ...]) -> list[LevelStep]:
     """Return the steps that move pixels, changed for a segmentation map: with nearest-neighbor sampling and ``fill``.
 
     Args:
@@ -365,21 +392,9 @@ def moving(steps: Iterable[LevelStep], height: int, width: int, fill: tuple[int,
     Raises:
         ImageError: OPERATOR: The ``motion`` function of a custom operator failed (see ``Extern.forward``).
     """
-    made: list[Warp | Take | Resample] = []
+    made: list[LevelStep] = []
     for step in steps:
-        size = size_after([step], height, width)
-        if isinstance(step, Warp):
-            made.append(step.changed(filter="nearest", fill=fill))
-        elif isinstance(step, Take):
-            made.append(step.changed(fill=fill))
-        elif isinstance(step, Resample):
-            method = Method("nearest", antialias=False)
-            made.append(step.changed(method=method, like="dali" if any(step.begin) else PROFILES[step.like].labels))
-        elif isinstance(step, Extern) and (motion := step.forward(height, width)) is not None:
-            back = np.linalg.inv(motion)
-            depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # it is 0 if (0, 0) is on the horizon
-            numbers = (back / depth).ravel().tolist()
-            matrix = cast("Matrix", tuple(numbers[: 8 if any(numbers[6:8]) else 6]))
-            made.append(Warp(matrix, size, 0, 0, *size, fill, "nearest", "pillow"))
-        height, width = size
+        moved = step.of_labels(height, width, fill)
+        made += () if moved is None else (moved,)
+        height, width = step.size_after(height, width)
     return made

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError, in_words
 from pixprep.plan.steps.step import Step
+from pixprep.plan.steps.warps import Warp
 from pixprep.registry import load
-from pixprep.spec import DType, Layout, TensorSpec
+from pixprep.spec import DType, Layout, Matrix, TensorSpec
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +142,7 @@ class Extern(Step, frozen=True):
     key: str = ""
     seed: int | None = None
     blocks: ClassVar[int] = 1
+    is_call = True
     needs_boxes: ClassVar[bool] = False
 
     def __str__(self) -> str:
@@ -155,6 +157,10 @@ class Extern(Step, frozen=True):
             return None
         height, width = self.operator.shape
         return height, width
+
+    def size_after(self, height: int, width: int) -> tuple[int, int]:
+        """See ``Step``."""
+        return self.size or (height, width)
 
     @property
     def is_anywhere(self) -> bool:
@@ -177,6 +183,21 @@ class Extern(Step, frozen=True):
         del height, width, boxes
         high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
         return {"seed": int(high) << 32 | int(low)}
+
+    def placed(self, rows: Any, columns: Any, drawing: Any) -> tuple[Extern, ...]:
+        """See ``Step``."""
+        return (self.changed(seed=drawing.words(self, rows, columns)["seed"]) if self.key else self,)
+
+    def of_labels(self, height: int, width: int, fill: tuple[int, ...]) -> Warp | None:
+        """See ``Step``."""
+        motion = self.forward(height, width)
+        if motion is None:
+            return None
+        back, size = np.linalg.inv(motion), self.size_after(height, width)
+        depth = back[2, 2] or 1e-12 * np.abs(back[2]).max()  # it is 0 if (0, 0) is on the horizon
+        numbers = (back / depth).ravel().tolist()
+        matrix = cast("Matrix", tuple(numbers[: 8 if any(numbers[6:8]) else 6]))
+        return Warp(matrix, size, 0, 0, *size, fill, "nearest", "pillow")
 
     def forward(self, height: int, width: int) -> npt.NDArray[np.float64] | None:
         """Return the coordinate transform from an image of this size to the result (see ``levels.motions``).

@@ -121,6 +121,16 @@ class Warp(Step, frozen=True):
         """Return the arguments with which a kernel computes the warp of an image of this size."""
         return WARPS[self.like].compute(self.filter, self.matrix, self.whole, (height, width))
 
+    def size_after(self, height: int, width: int) -> tuple[int, int]:
+        """See ``Step``."""
+        del height, width
+        return self.height, self.width
+
+    def of_labels(self, height: int, width: int, fill: tuple[int, ...]) -> Warp:
+        """See ``Step``."""
+        del height, width
+        return self.changed(filter="nearest", fill=fill)
+
     def forward(self, height: int, width: int) -> F64:
         """Return the coordinate transform from an image of this size to the result (see ``levels.motions``).
 
