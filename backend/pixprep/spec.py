@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, inf, prod
 from typing import Any, Literal, NamedTuple
 
@@ -328,6 +329,14 @@ class Padding(NamedTuple):
 NO_PADDING = Padding()
 
 
+@lru_cache(64)
+def _axes(layout: str, order: str, first: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    """Return the index and the order of axes that convert ``layout`` to ``order``, after ``first`` leading axes."""
+    axes = layout.replace("1", "")
+    inside = (..., *(0 if axis == "1" else slice(None) for axis in layout))
+    return inside, (*range(first), *(first + axes.index(axis) for axis in order))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorSpec:
     """One output of a pipeline, for one image (no batch dimension).
@@ -402,9 +411,8 @@ class TensorSpec:
         layout = self.layout or ""
         if layout == order:
             return tensor
-        axes, first = layout.replace("1", ""), tensor.ndim - len(layout)
-        inside = tensor[(..., *(0 if axis == "1" else slice(None) for axis in layout))]
-        return inside.transpose(*range(first), *(first + axes.index(axis) for axis in order))
+        inside, axes = _axes(layout, order, tensor.ndim - len(layout))
+        return tensor[inside].transpose(axes)
 
     def planes(self, tensors: Any) -> Any:
         """Return the ``view`` of tensors with height and width as the last two axes, without the ``fourth`` channel."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from os import PathLike
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,12 @@ from pixprep.pipeline.walk import Item, at, items, nodes
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import find, listed
 from pixprep.plan.steps.operators import Extern as Use
 from pixprep.plan.steps.operators import Operator, OperatorCall
-from pixprep.spec import Color, Frames, ImageSpec, TensorSpec
+from pixprep.spec import Color, DType, Frames, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]
 RECENT = 32
@@ -114,7 +115,7 @@ def _array(value: Any, dtypes: Sequence[str], which: str = "") -> Array:
         TypeError: The value is not an array of uint8.
     """
     begin = f"{which}: " * bool(which)
-    if isinstance(value, str | bytes | bytearray | memoryview | PathLike):
+    if not isinstance(value, np.ndarray) and isinstance(value, str | bytes | bytearray | memoryview | PathLike):
         hint = "numpy.asarray(PIL.Image.open(path)) reads the pixels of a file"
         raise TypeError(f"{begin}apply accepts arrays, not {type(value).__name__}: {hint}")
     array: Array = checked(value, which=which, dtypes=dtypes)
@@ -153,6 +154,29 @@ class _Chain:
     tensor: Tensor | None
     calls: tuple[Use, ...]
     operators: tuple[Operator | str, ...]
+
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether an op chooses between geometric ops at random."""
+        return tuple(drawn(self.ops, lambda _: ())) != self.ops
+
+
+class _Prepared(NamedTuple):
+    """What the ops compute from an image of known size.
+
+    Attributes:
+        placement: Placement of the image.
+        kernel: Kernel that computes the result.
+        shape: Shape of the result.
+        dtype: Dtype of the result.
+        is_bgr: Whether the kernel receives the channels in reverse order.
+    """
+
+    placement: Placement
+    kernel: Kernel
+    shape: tuple[int, ...]
+    dtype: DType
+    is_bgr: bool
 
 
 @_cached
@@ -203,18 +227,18 @@ def _apply_to(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: 
     pixels = levels(shaped(array, chain.first.frames if chain.first else Frames(color)))
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: the image is empty")
-    ops = tuple(drawn(chain.ops, lambda step: _selected(step, sample)))
-    chain = chain if ops == chain.ops else _with_ops(chain, ops)
-    plan, output = _compiled(chain, color)
-    (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
-    placing = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
-    placement = placing(*pixels.shape[:2]).placements["image"]
-    shape = output.spec.shape_of(*placement.size)
-    kernel, spec = _kernel(chain, color, shape if chain.operators else None)
-    out = np.empty((1, *(spec.shape if chain.operators else shape)), spec.dtype)
-    failed = kernel.run(
-        [pixels[:, :, ::-1] if plan.takes and plan.takes.order == "bgr" else pixels], [placement], out, [0]
-    )
+    if chain.chooses:
+        chain = _with_ops(chain, tuple(drawn(chain.ops, lambda step: _selected(step, sample))))
+    plan = _compiled(chain, color)[0]
+    if boxes is None and seed == epoch == 0 <= index and not plan.is_random:  # ``draw`` checks all other numbers
+        prepared = _prepared_by_size(chain, color, *pixels.shape[:2])
+    else:
+        (numbers,) = plan.draw(seed=seed, epoch=epoch, indices=[index])
+        place = plan.placing(numbers, None if boxes is None else {"boxes": read_field({"boxes": boxes}, "boxes", 4)})
+        prepared = _prepared(chain, color, place(*pixels.shape[:2]).placements["image"])
+    out = np.empty((1, *prepared.shape), prepared.dtype)
+    given = pixels[:, :, ::-1] if prepared.is_bgr else pixels
+    failed = prepared.kernel.run([given], [prepared.placement], out, [0])
     if failed:
         raise failed[0]
     result: Array = out[0]
@@ -250,6 +274,20 @@ def _compiled(chain: _Chain, color: Color) -> tuple[Plan, TensorPlan]:
     output = cast("TensorPlan", tensor.lower(last.lowered, tensor.infer(image)))
     output = replace(output, calls=chain.calls)
     return first.plan(outputs={"image": output}), output
+
+
+@lru_cache(RECENT)
+def _prepared_by_size(chain: _Chain, color: Color, height: int, width: int) -> _Prepared:
+    """Prepare a plan without random parameters for images of this size."""
+    return _prepared(chain, color, _compiled(chain, color)[0].place(height, width).placements["image"])
+
+
+def _prepared(chain: _Chain, color: Color, placement: Placement) -> _Prepared:
+    plan, output = _compiled(chain, color)
+    shape = output.spec.shape_of(*placement.size)
+    kernel, spec = _kernel(chain, color, shape if chain.operators else None)
+    is_bgr = plan.takes is not None and plan.takes.order == "bgr"
+    return _Prepared(placement, kernel, spec.shape if chain.operators else shape, spec.dtype, is_bgr)
 
 
 @lru_cache(RECENT)

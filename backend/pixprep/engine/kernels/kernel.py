@@ -45,6 +45,7 @@ class CpuKernel:
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # with random crops, coefficients are rarely reused
         self._finish: resize.Finish | None = None
+        self._latest: tuple[bytes, Planes, resize.Finish | None] = b"", self._table, None
         if not plan.is_real:
             self._finish = resize.finish(self._table, plan.channels, plan.lines)
         elif plan.spec.dtype == "float32":  # for float16, NumPy rounds the values once, from float64
@@ -65,8 +66,7 @@ class CpuKernel:
         *steps, last = placement.levels or (None,)
         table, finish = self._table, self._finish
         if isinstance(last, Curve) and not self._own:  # combine the last step with the look-up of tensor values
-            table = table.take(np.frombuffer(last.table, np.uint8), 1)
-            finish = finish and finish.of(table)
+            table, finish = self._after_curve(last.table)
         elif last is not None:
             steps.append(last)
         if steps or self._own:
@@ -84,6 +84,13 @@ class CpuKernel:
             self._plan.spec.fourth is not None
         ):  # last, because kernels that write three of four bytes may also write the fourth
             whole[3] = self._plan.spec.fourth
+
+    def _after_curve(self, curve: bytes) -> tuple[Planes, resize.Finish | None]:
+        """Return the look-up of tensor values after a curve. It is kept for the next image with the same curve."""
+        if self._latest[0] != curve:
+            table = self._table.take(np.frombuffer(curve, np.uint8), 1)
+            self._latest = curve, table, self._finish and self._finish.of(table)
+        return self._latest[1:]
 
     def _run_patches(self, pixels: U8, placement: Placement, patches: PatchLayout, out: Planes) -> None:
         """Write the patches of one image, and the padding after them.
