@@ -162,7 +162,7 @@ class _Chain:
 
 
 class _Prepared(NamedTuple):
-    """What the ops compute from an image of known size.
+    """Ops that are prepared for an image of known size.
 
     Attributes:
         placement: Placement of the image.

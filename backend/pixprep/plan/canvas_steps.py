@@ -1,4 +1,4 @@
-"""Defines the base class of the geometric steps, each of which replaces the canvas by a window of it, or flips it."""
+"""Defines the base class of the geometric steps: windows and flips of the canvas."""
 
 from __future__ import annotations
 

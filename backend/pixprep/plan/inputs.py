@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.canvas_steps import CanvasStep, Draws
 from pixprep.plan.draws.augments import Augment, RandomStep
-from pixprep.plan.draws.crops import IouCrop, within
+from pixprep.plan.draws.crops import within
 from pixprep.plan.draws.philox import F64, Numbers, Words
 from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern

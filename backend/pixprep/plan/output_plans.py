@@ -386,7 +386,7 @@ class MaskPlan:
         """Return the value that fills the rows of images without a result, or None if a batch is a list of arrays.
 
         Args:
-            pad: Number of rows to which the boxes of the pipeline are padded, or None.
+            pad: The ``pad`` of the pipeline's boxes.
         """
         return self.ignore if self.is_one_size and (self.field == "mask" or pad is not None) else None
 

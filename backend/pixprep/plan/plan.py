@@ -25,7 +25,6 @@ from pixprep.plan.boxes import in_pixels
 from pixprep.plan.clip_frames import Sampling
 from pixprep.plan.draws import philox
 from pixprep.plan.draws.augments import RandomStep
-from pixprep.plan.draws.crops import IouCrop
 from pixprep.plan.draws.philox import EXAMPLE, Numbers, Words
 from pixprep.plan.folding import Geometry
 from pixprep.plan.inputs import Drawing, Row
