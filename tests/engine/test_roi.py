@@ -81,7 +81,7 @@ def test_a_region_and_its_surroundings_are_filtered_as_defined(filter_name, anti
 
 def test_nearest_takes_the_pixel_at_each_centre_of_a_region():
     differing = values = 0
-    for pixels, size, roi in parts(2, 200):
+    for pixels, size, roi in parts(2, 60):
         made = run(pixels, pp.resize(height=size[0], width=size[1], like="dali", filter="nearest", roi=roi))
         rows, columns = (
             np.floor(roi[axis] + (np.arange(out) + 0.5) * (roi[axis + 2] - roi[axis]) / out).astype(int)

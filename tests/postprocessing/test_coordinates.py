@@ -147,32 +147,6 @@ def test_an_empty_array_of_boxes_stays_empty():
     assert boxes.points_to_tensor([], [1, 1, 0, 0]).shape == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (
-            lambda: pp.boxes_to_original([[1, 2, 3]], [1, 1, 0, 0]),
-            "the last dimension of boxes must be 4, but their shape is [1, 3]",
-        ),
-        (lambda: pp.points_to_tensor(3, [1, 1, 0, 0]), "the last dimension of points must be 2, but their shape is []"),
-        (
-            lambda: pp.boxes_to_tensor([], [[1, 1, 0]]),
-            "the last dimension of the numbers of a transform must be 4, but their shape is [1, 3]",
-        ),
-        (
-            lambda: pp.boxes_to_original([], [0, 1, 2, 3]),
-            "the transform [0, 1, 2, 3] has a scale of 0 or is not finite",
-        ),
-        (lambda: pp.boxes_to_original([], [1, 1, 0, 0], [0, 3]), "the size [0, 3] must have positive sides"),
-        (lambda: boxes.convert([], "xyxy", "yxyx"), 'box format must be one of xyxy, xywh, cxcywh, not "yxyx"'),
-    ],
-)
-def test_invalid_arguments_are_rejected(wrong, message):
-    with pytest.raises(pp.PixprepError) as caught:
-        wrong()
-    assert str(caught.value) == message
-
-
 def test_the_example_of_the_module_is_right():
     assert doctest.testmod(coordinates).attempted == 6
     assert doctest.testmod(coordinates).failed == 0
