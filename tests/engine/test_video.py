@@ -279,3 +279,17 @@ def test_run_accepts_clips_and_rejects_photos(tmp_path, capsys):
     assert "UNKNOWN_FORMAT" in "".join(capsys.readouterr())
     frame = pipeline.for_photos()
     assert (pipeline.for_files(), frame.outputs["tensor"].spec.shape) == (pipeline, (3, 32, 48))
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "expected"),
+    [
+        ("first", 10, [0, 2, 5, 7]),
+        ("middle", 10, [1, 3, 6, 8]),
+        ("first", 4, [0, 1, 2, 3]),
+        ("middle", 3, [0, 1, 1, 2]),  # repeated
+    ],
+)
+def test_segments_select_their_first_or_middle_frame(start, count, expected):
+    sampling = pp.decode_video(frames=4, sample="segments", start=start, short="repeat").sampling
+    assert sampling.indices([Fraction(index, 25) for index in range(count)]) == expected

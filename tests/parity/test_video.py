@@ -48,6 +48,13 @@ def test_decord(encoded):
 SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
 
 
+def result_of(processor, frames, **options):
+    """Return the frames that a video processor of transformers returns."""
+    found = processor(np.stack(frames), return_tensors="np", **options)
+    (name,) = found.keys() & {"pixel_values", "pixel_values_videos"}
+    return np.asarray(found[name][0])
+
+
 @pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_import_of_a_video_processor_equals_it(kind, size):
@@ -57,10 +64,33 @@ def test_the_import_of_a_video_processor_equals_it(kind, size):
     (tensor,) = pp.Engine(pipeline).run([encoded])
     frames = [frame[:, :, :3] for frame in ffmpeg.decode(encoded, lambda _: [0, 6, 12, 19], Limits()).frames]
     processor = getattr(transformers, kind)()
-    wanted = np.asarray(processor(np.stack(frames), return_tensors="np")["pixel_values"][0])
+    wanted = result_of(processor, frames)
     np.testing.assert_array_equal(tensor, wanted)
-    other = processor(np.stack(frames), do_center_crop=False, return_tensors="np", size={"shortest_edge": 255})
-    assert np.asarray(other["pixel_values"][0]).shape != wanted.shape
+    assert not np.array_equal(result_of(processor, frames[::-1]), wanted)
+
+
+SAMPLES = {
+    "LlavaOnevisionVideoProcessor": {"num_frames": 6},
+    "LlavaNextVideoVideoProcessor": {"num_frames": 7, "crop_size": {"height": 160, "width": 200}},
+    "PerceptionLMVideoProcessor": {"num_frames": 16, "size": {"height": 224, "width": 224}},
+    "VJEPA2VideoProcessor": {"num_frames": 3, "crop_size": {"height": 160, "width": 160}},
+    "InternVLVideoProcessor": {"num_frames": 8},
+    "InternVLVideoProcessor, from the first": {"num_frames": 8, "initial_shift": False},
+}
+
+
+@pytest.mark.parametrize("case", SAMPLES)
+@pytest.mark.parametrize("count", [16, 20, 37, 61])
+def test_the_frames_are_selected_as_by_the_class(case, count):
+    transformers = pytest.importorskip("transformers")
+    kind, fields = case.split(",")[0], {**SAMPLES[case], "do_sample_frames": True}
+    encoded = clip("h264.mp4", count, height=120, width=160)
+    (tensor,) = pp.Engine(from_transformers({"video_processor_type": kind, **fields})).run([encoded])
+    frames = ffmpeg.decode(encoded, lambda _: range(count), Limits(max_image_bytes=1 << 28)).frames
+    processor = getattr(transformers, kind)(**fields)
+    metadata = {"total_num_frames": count, "fps": 25.0}
+    wanted = result_of(processor, [frame[:, :, :3] for frame in frames], video_metadata=metadata)
+    np.testing.assert_array_equal(tensor, wanted)
 
 
 @pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
@@ -81,7 +111,11 @@ def test_unsupported_video_processors_are_rejected():
             {"frames": 8, "backend": "pil"},
             'does not have the backend "pil"',
         ),
-        ({"video_processor_type": "VideoMAEVideoProcessor", "do_sample_frames": True}, {"frames": 8}, "sample"),
+        (
+            {"video_processor_type": "VideoMAEVideoProcessor", "do_sample_frames": True, "fps": 2},
+            {"frames": 8},
+            "depends on the clip, which is not supported: set num_frames instead",
+        ),
         ({"video_processor_type": "Qwen2VLVideoProcessor"}, {"frames": 8}, "is not supported"),
         ({"image_processor_type": "ViTImageProcessor"}, {"frames": 8}, "applies only to video processors"),
     ):

@@ -30,6 +30,7 @@ from pixprep.importers.transformers_classes import (
     HARMLESS,
     NEEDED,
     ONLY_PIL,
+    UNNAMED_VIDEO,
     UNUSED,
     VIDEO_DEFAULTS,
     WITHOUT_PIL,
@@ -51,6 +52,7 @@ from pixprep.pipeline.ops import (
     Tiles,
     changed,
 )
+from pixprep.pipeline.ops.decode import MAX_FRAMES
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Filter, Layout, Like, TensorDType
 
@@ -89,9 +91,10 @@ def from_transformers(
             the CPU here, or ``pil``.
         apply_exif_orientation: Whether to apply the EXIF orientation, as ``load_image`` of transformers does. Pass
             False if the images were opened with ``PIL.Image.open`` instead.
-        frames: Number of evenly spaced frames that a video processor receives. It is ``num_frames`` in the model's
-            ``config.json``, such as 16 for VideoMAE, 32 for ViViT and 8 for TimeSformer. Required for video
-            processors, because their own configuration does not contain it.
+        frames: Number of frames that a video processor receives. It is ``num_frames`` in the model's ``config.json``,
+            such as 16 for VideoMAE, 32 for ViViT and 8 for TimeSformer. Default: ``num_frames`` of the configuration,
+            if its ``do_sample_frames`` is true; the frames are then selected as the class does. Otherwise required;
+            the frames are then evenly spaced from the first to the last.
         name: Name of the model to record in the pipeline. Default: the folder's name, or the processor's class name.
 
     Raises:
@@ -99,22 +102,22 @@ def from_transformers(
     """
     with reading({"backend": backend}, "options") as options:
         backend = options.choice("backend", {name: name for name in LIKE})
-    values, where, folder = read_processor(config)
+    values, where, folder = read_processor(config, frames is not None)
     processor = processor_of(values, where)
     unused = UNUSED.get(processor, ())
     backend = "pil" if processor in ONLY_PIL else backend
     is_video = processor in VIDEO_DEFAULTS
     is_patched = processor in PATCHED
     defaults = VIDEO_DEFAULTS[processor] if is_video else CLASSES[processor]
-    if is_video and frames is None:
-        raise PipelineError(
-            f"{where}: {processor} does not specify the number of frames: set the option frames, such as frames=16 "
-            "(num_frames in the model's config.json)"
-        )
     if is_video and backend == "pil":
         raise PipelineError(f'{where}: {processor} does not have the backend "pil": use "torchvision"')
     if frames is not None and not is_video:
         raise PipelineError(f"{where}: the option frames applies only to video processors, not to {processor}")
+    if processor == "VJEPA2VideoProcessor":  # the class ignores the field "size"
+        crop = values.get("crop_size") or defaults["crop_size"]
+        crop = crop.get("height") if isinstance(crop, Mapping) else crop
+        if isinstance(crop, int):
+            values = {**values, "size": {"shortest_edge": int(crop * 256 / 224)}}
     settings = Fields(defaults | dict(values), where)
     if backend == "pil" and processor in WITHOUT_PIL:
         raise PipelineError(
@@ -143,8 +146,7 @@ def from_transformers(
         fields.expect("data_format", "channels_first", why=why)
         is_padded = fields.flag("do_pad") and not (pads or outputs)
         padded_size = _padded_size(fields, processor, geometry) if is_padded else ()
-        if is_video:
-            fields.expect_false("do_sample_frames")
+        clip = _clip(fields, processor, frames) if is_video else None
         decode = Decode(
             color="bgr" if processor in BGR or fields.flag("do_flip_channel_order") else "rgb",
             apply_exif_orientation=apply_exif_orientation,
@@ -159,10 +161,12 @@ def from_transformers(
         )
     first: Op = decode
     layout: Layout = "chw"
-    if is_video:
-        assert frames is not None
-        first, layout = DecodeVideo(frames=frames), "tchw"
-    tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout)
+    output = None
+    if clip:
+        first, layout = clip, "tchw"
+    if clip and processor not in UNNAMED_VIDEO:
+        output = "pixel_values" if processor == "InstructBlipVideoVideoProcessor" else "pixel_values_videos"
+    tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout, name=output)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
@@ -180,13 +184,40 @@ def from_transformers(
     )
 
 
-def read_processor(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str, Any], str, str]:
+def _clip(fields: Fields, processor: str, frames: int | None) -> DecodeVideo:
+    """Return the op that decodes the frames which a video processor receives.
+
+    If ``do_sample_frames`` is true, the class selects ``num_frames`` frames: the first frame of each of as many equal
+    segments, or the frame in the middle of each segment for InternVL, whose ``initial_shift`` is true.
+    """
+    samples = fields.flag("do_sample_frames")
+    if samples and fields.has("fps"):
+        fields.refuse(
+            "fps", "selects a number of frames that depends on the clip, which is not supported: set num_frames instead"
+        )
+    if samples and frames is None and fields.has("num_frames"):
+        frames = fields.length("num_frames", MAX_FRAMES)
+    if frames is None:
+        raise PipelineError(
+            f"{fields.where}: {processor} does not specify the number of frames: set the option frames, such as "
+            "frames=16 (num_frames in the model's config.json)"
+        )
+    is_middle = fields.flag("initial_shift")
+    return DecodeVideo(
+        frames=frames, sample="segments" if samples else "uniform", start="middle" if samples and is_middle else "first"
+    )
+
+
+def read_processor(
+    config: Mapping[str, Any] | str | Path, is_video: bool = False
+) -> tuple[Mapping[str, Any], str, str]:
     """Return the fields of the processor, the prefix of error messages, and the name of the folder.
 
-    The name of the folder is an empty string if ``config`` is a mapping.
+    The name of the folder is an empty string if ``config`` is a mapping. If ``is_video`` is true and the configuration
+    describes both an image processor and a video processor, the fields are those of the video processor.
     """
     if isinstance(config, Mapping):
-        return _inner(config), "image processor", ""
+        return _inner(config, is_video), "image processor", ""
     path = Path(config)
     folder = (path if path.is_dir() else path.parent).resolve()
     if path.suffix != ".json" and not path.exists():
@@ -195,10 +226,13 @@ def read_processor(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str,
             "pass that file"
         )
     if not path.is_dir():
-        return _inner(read_json(path)), path.name, folder.name
+        return _inner(read_json(path), is_video), path.name, folder.name
     nested, plain = path / "processor_config.json", path / "preprocessor_config.json"
-    if nested.exists() and "image_processor" in (values := read_json(nested)):
-        return _inner(values), nested.name, folder.name
+    if nested.exists() and (_nested(values := read_json(nested), is_video)):
+        return _inner(values, is_video), nested.name, folder.name
+    video = path / "video_preprocessor_config.json"
+    if is_video and video.exists():
+        return read_json(video), video.name, folder.name
     if not plain.exists():
         raise PipelineError(
             f'{folder.name}: the folder contains neither {plain.name} nor a {nested.name} with an "image_processor"'
@@ -206,9 +240,15 @@ def read_processor(config: Mapping[str, Any] | str | Path) -> tuple[Mapping[str,
     return read_json(plain), plain.name, folder.name
 
 
-def _inner(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of the image processor, which may be nested in that of a multimodal processor."""
-    inner = values.get("image_processor")
+def _nested(values: Mapping[str, Any], is_video: bool) -> str | None:
+    """Return the field that contains the processor in the configuration of a multimodal processor, or None."""
+    keys = ("video_processor", "image_processor") if is_video else ("image_processor",)
+    return next((key for key in keys if key in values), None)
+
+
+def _inner(values: Mapping[str, Any], is_video: bool) -> Mapping[str, Any]:
+    """Return the configuration of the processor, which may be nested in that of a multimodal processor."""
+    inner = values.get(_nested(values, is_video) or "")
     return inner if isinstance(inner, Mapping) else values
 
 
@@ -224,7 +264,7 @@ def processor_of(values: Mapping[str, Any], where: str) -> str:
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
     video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # older files name an image processor
-    name = video if video in VIDEO_DEFAULTS else name
+    name = video if video in VIDEO_DEFAULTS and name not in CLASSES else name
     if name not in CLASSES and name not in VIDEO_DEFAULTS:
         fields.refuse(field, f"is not supported; supported classes: {', '.join([*CLASSES, *VIDEO_DEFAULTS])}")
     return name

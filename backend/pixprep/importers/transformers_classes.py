@@ -198,16 +198,33 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Supported image processors, with the default values of all fields that a configuration may omit."""
 
+
+def _video(*fields: Any, **others: Any) -> dict[str, Any]:
+    """Return the default fields of a video processor. The arguments are those of ``class_fields``."""
+    usual = {"do_convert_rgb": True, "do_sample_frames": False, "num_frames": None, "fps": None}
+    return class_fields(*fields, **(usual | others))
+
+
 VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
-    "TimesformerVideoProcessor": class_fields(
-        (224,), BILINEAR, IMAGENET, 224, do_convert_rgb=True, do_sample_frames=False
+    "InstructBlipVideoVideoProcessor": _video((384, 384), BICUBIC, CLIP),
+    "InternVLVideoProcessor": _video((384, 384), BICUBIC, CLIP, initial_shift=True),
+    "LlavaNextVideoVideoProcessor": _video((224,), BICUBIC, CLIP, 224),
+    "LlavaOnevisionVideoProcessor": _video((384, 384), BICUBIC, CLIP, default_to_square=False),
+    "PerceptionLMVideoProcessor": _video((448, 448), BICUBIC, HALF, do_center_crop=False, do_sample_frames=None),
+    "Sam2VideoVideoProcessor": _video((1024, 1024), BILINEAR, IMAGENET, do_sample_frames=None),
+    "TimesformerVideoProcessor": _video((224,), BILINEAR, IMAGENET, 224),
+    "VJEPA2VideoProcessor": _video(
+        (292,), BILINEAR, IMAGENET, 256, default_to_square=True, do_convert_rgb=None, do_sample_frames=None
     ),
-    "VideoMAEVideoProcessor": class_fields((224,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False),
-    "VivitVideoProcessor": class_fields(
-        (256,), BILINEAR, HALF, 224, do_convert_rgb=True, do_sample_frames=False, rescale_factor=1 / 127.5
-    ),
+    "VideoLlavaVideoProcessor": _video((224,), BICUBIC, CLIP, 224),
+    "VideoMAEVideoProcessor": _video((224,), BILINEAR, HALF, 224),
+    "VideomtVideoProcessor": _video((640, 640), BILINEAR, IMAGENET, do_center_crop=False),
+    "VivitVideoProcessor": _video((256,), BILINEAR, HALF, 224, rescale_factor=1 / 127.5),
 }
 """Supported video processors, with the default values of all fields that a configuration may omit."""
+
+UNNAMED_VIDEO = ("TimesformerVideoProcessor", "VideoMAEVideoProcessor", "VivitVideoProcessor")
+"""Video processors whose pipelines have an output with the default name ``tensor``, as since format ``pixprep/1``."""
 
 UNUSED = {
     "SegGptImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),

@@ -23,12 +23,14 @@ class Sampling:
 
             - ``uniform``: the frames ``i * (n - 1) / (frames - 1)``, truncated to integers. They include the first and
               the last frame, and are evenly spaced.
-            - ``segments``: one random frame from each of ``frames`` segments of equal length.
+            - ``segments``: one frame from each of ``frames`` segments of equal length, ``(i + u) * n / frames``,
+              truncated to integers. u depends on ``start``.
             - ``step``: every ``by``-th frame.
             - ``fps``: the frames that are displayed at ``by`` timestamps per second.
         by: Number of frames per step for the rule ``step``, or number of frames per second for ``fps``.
         start: Start of the selection for the rules ``step`` and ``fps``: at the ``first`` frame, in the ``middle`` (so
-            that the selection is centered in the clip), or at a ``random`` frame.
+            that the selection is centered in the clip), or at a ``random`` frame. For ``segments``, the position of the
+            frame in its segment: the first frame (u = 0), the frame in the middle (u = 1/2), or a random frame.
         repeats: Whether the last frame is repeated if a clip is too short. If False, such clips are rejected.
     """
 
@@ -39,14 +41,15 @@ class Sampling:
     repeats: bool = False
 
     def __str__(self) -> str:
+        at = {"first": "the first", "middle": "the middle", "random": "a random"}[self.start]
         which = {
             "uniform": "evenly spaced from the first to the last",
-            "segments": "a random one from each of as many equal segments",
+            "segments": f"{at} one from each of as many equal segments",
             "step": "consecutive" if self.by == 1 else f"one of every {self.by}",
             "fps": f"at {float(self.by):g} frames per second",
         }[self.rule]
         begin = {"first": "", "middle": ", from the middle of the clip", "random": ", from a random start"}[self.start]
-        return f"{self.frames} frames, {which}{begin}"
+        return f"{self.frames} frames, {which}{begin * (self.rule != 'segments')}"
 
     @property
     def least(self) -> int:
@@ -75,6 +78,9 @@ class Sampling:
         if self.rule == "uniform":
             return [index * (count - 1) // max(self.frames - 1, 1) for index in range(self.frames)]
         if self.rule == "segments":
+            if self.start != "random":
+                offset = 1 if self.start == "middle" else 0
+                return [(2 * index + offset) * count // (2 * self.frames) for index in range(self.frames)]
             uniforms = [*drawn, *[HALF] * self.frames]
             return [
                 min(int((index + uniforms[index]) * count / self.frames), count - 1) for index in range(self.frames)

@@ -120,11 +120,13 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
         sample: Selection of the frames. ``uniform`` selects the first frame, the last frame and evenly spaced frames
             between them (``i * (n - 1) // (frames - 1)`` of n frames). ``first`` selects the first frames. ``random``,
             in training only, divides the clip into ``frames`` equal segments and selects one frame from each.
+            ``segments`` selects the first or the middle frame of each such segment, as ``start`` specifies
+            (``i * n // frames`` or ``(2 * i + 1) * n // (2 * frames)``).
             ``{"step": n}`` selects every n-th frame. ``{"fps": f}`` selects the frames that are displayed at intervals
             of 1 / f seconds.
         start: First frame that ``step`` and ``fps`` select. ``first`` is the first frame of the clip. ``middle``
             centers the selected frames in the clip. ``random``, which is supported in training only, selects a random
-            first frame.
+            first frame. For ``segments``: the selected frame of each segment, ``first`` or ``middle``.
         short: Treatment of a clip with too few frames. ``refuse`` rejects the clip. ``repeat`` repeats frames; ``step``
             and ``fps`` then repeat the last frame.
         color: Order of the channels, or ``gray``. The gray value is the BT.601 luma, independent of the color matrix of
@@ -136,7 +138,7 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     """
 
     frames: Annotated[int, Within(1, MAX_FRAMES)]
-    sample: Literal["uniform", "first", "random"] | dict[str, float] = "uniform"
+    sample: Literal["uniform", "first", "random", "segments"] | dict[str, float] = "uniform"
     start: Start = "first"
     short: Literal["refuse", "repeat"] = "refuse"
     color: Color = "rgb"
@@ -151,10 +153,13 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
             if rule not in ("step", "fps") or not MIN_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
                 raise PipelineError(
-                    '"sample" must be "uniform", "first", "random", {"step": n} with an integer n, or {"fps": f}'
+                    '"sample" must be "uniform", "first", "random", "segments", {"step": n} with an integer n, or '
+                    '{"fps": f}'
                 )
-        elif self.start != "first":
-            raise PipelineError('"start" requires "sample": {"step": ...} or {"fps": ...}')
+        elif self.sample == "segments" and self.start == "random":
+            raise PipelineError('"sample": "segments" does not support a random "start": use "sample": "random"')
+        elif self.start != "first" and self.sample != "segments":
+            raise PipelineError('"start" requires "sample": "segments", {"step": ...} or {"fps": ...}')
         if self.is_random and self.only != "training":
             raise PipelineError(
                 'random frames are supported in training only: add "only": "training", and add another decode_video '
@@ -188,8 +193,9 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             step = Fraction(by).limit_denominator(1_000_000)
             kind: Rule = "fps" if rule == "fps" else "step"
             return Sampling(frames=self.frames, rule=kind, by=step, start=self.start, repeats=repeats)
-        rules: dict[str, Rule] = {"uniform": "uniform", "first": "step", "random": "segments"}
-        return Sampling(frames=self.frames, rule=rules[self.sample], repeats=repeats)
+        rules: dict[str, Rule] = {"uniform": "uniform", "first": "step", "random": "segments", "segments": "segments"}
+        start: Start = "random" if self.sample == "random" else self.start
+        return Sampling(frames=self.frames, rule=rules[self.sample], start=start, repeats=repeats)
 
     def infer(self) -> ImageSpec:
         return ImageSpec(frames=self.frames, color=self.color)
