@@ -87,11 +87,6 @@ class Choice(Drawn, ImageOp, frozen=True):
         """All sequences of part indices that may be chosen for an image."""
         raise NotImplementedError
 
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of four random numbers."""
-        return 1
-
     def keyed(self, key: str, chosen: Sequence[int]) -> Iterator[Keyed]:
         """Yield the ops of the chosen parts, each with the key of its random parameters."""
         for part in chosen:

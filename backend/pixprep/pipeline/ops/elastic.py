@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.filters import MAX_SIGMA, MIN_SIGMA
-from pixprep.pipeline.ops.limits import FillColor, Fraction, Within, shown
+from pixprep.pipeline.ops.limits import FillColor, Fraction, Within, ends, shown
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words
@@ -14,7 +14,7 @@ from pixprep.plan.lowered import colour
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.plan.steps.warps import Elastic as Displacement
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import Color, ImageSpec, as_tuple
+from pixprep.spec import Color, ImageSpec
 
 MAX_ALPHA = 100_000.0
 Pair = tuple[float, float]
@@ -52,8 +52,6 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         "elastic does not support boxes or points, because their new positions have no closed form: remove "
         "them, or remove elastic"
     )
-    blocks: ClassVar[int] = 1  # random numbers for p, and for the upper and lower half of the seed
-
     alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, counts=(1, 2))] = 50.0
     sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, counts=(1, 2))] = 5.0
     filter: Literal["nearest", "bilinear"] = "bilinear"
@@ -61,13 +59,13 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     p: Fraction = 1.0
 
     def check(self) -> None:
-        if any(_pair(self.sigma)) and min(_pair(self.sigma)) < MIN_SIGMA:
+        if any(ends(self.sigma)) and min(ends(self.sigma)) < MIN_SIGMA:
             raise PipelineError(f'"sigma" must be 0 for both axes, or at least {MIN_SIGMA}, not {shown(self.sigma)}')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec unchanged; reject values other than 8-bit pixel values, and images too small for the blur."""
         image = super().infer(image)
-        radius = Displacement(_pair(self.alpha), _pair(self.sigma), 0).reach
+        radius = Displacement(ends(self.alpha), ends(self.sigma), 0).reach
         for name, side in (("height", image.height), ("width", image.width)):
             if side is not None and radius >= side:
                 raise PipelineError(
@@ -86,7 +84,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
 
     def in_words(self) -> str:
         alpha, sigma = (
-            " and ".join(f"{each:.4g}" for each in dict.fromkeys(_pair(pair))) for pair in (self.alpha, self.sigma)
+            " and ".join(f"{each:.4g}" for each in dict.fromkeys(ends(pair))) for pair in (self.alpha, self.sigma)
         )
         some = "" if self.p == 1 else f" of {self.p:g} of the images"
         return f"displace the pixels{some} by smooth noise, alpha {alpha}, sigma {sigma} ({self.filter})"
@@ -98,7 +96,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         """
         displacement = Displacement((0.0, 0.0), (0.0, 0.0), 0)
         if words["seed"] is not None:
-            displacement = Displacement(_pair(self.alpha), _pair(self.sigma), words["seed"])
+            displacement = Displacement(ends(self.alpha), ends(self.sigma), words["seed"])
             if displacement.reach >= min(height, width):
                 raise ImageError(
                     "DOES_NOT_FIT",
@@ -113,9 +111,3 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         if words["seed"] is None:
             return []
         raise PipelineError("elastic: no op with fixed parameters is equivalent: verify the pipeline without it")
-
-
-def _pair(value: float | Pair) -> Pair:
-    """Return the numbers for x and y of a field that may contain one number for both."""
-    values = as_tuple(value)
-    return values * 2 if len(values) == 1 else values  # type: ignore[return-value]

@@ -15,6 +15,7 @@ from pixprep.pipeline.ops.limits import (
     OrderedPair,
     Ratio,
     Within,
+    ends,
     need_channels,
     shown,
 )
@@ -185,8 +186,8 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
     @property
     def counts(self) -> tuple[int, int]:
         """Minimum and maximum number of rectangles."""
-        values = as_tuple(self.count)
-        return int(values[0]), int(values[-1])
+        low, high = ends(self.count)
+        return int(low), int(high)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec unchanged; reject a fill value outside the range of the image."""

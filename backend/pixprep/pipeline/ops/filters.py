@@ -9,7 +9,7 @@ import numpy as np
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.color import Factor
-from pixprep.pipeline.ops.limits import Fraction, Within, shown
+from pixprep.pipeline.ops.limits import Fraction, Within, ends, shown
 from pixprep.pipeline.ops.op import ColorOp, Drawn, LevelsOp, Op, RandomlyApplied, SteadyOp, as_kind
 from pixprep.plan.draws.augments import Uniforms
 from pixprep.plan.draws.philox import Words, between, span_words
@@ -89,8 +89,8 @@ class _Blur(LevelsOp, frozen=True):
     @property
     def taps(self) -> tuple[int, int]:
         """Number of rows and of columns of the kernel. 0 means that it is computed from ``sigma``."""
-        width, height = (int(size) for size in (*as_tuple(self.kernel_size), *as_tuple(self.kernel_size))[:2])
-        return (width, width) if len(as_tuple(self.kernel_size)) == 1 else (height, width)
+        width, height = ends(self.kernel_size)
+        return int(height), int(width)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec unchanged. Reject images without 8-bit values, or smaller than the kernel requires."""
@@ -151,8 +151,7 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
         if self.sigma is None:
             sigma_y, sigma_x = map(self.profile.sigma or float, self.taps)
             return sigma_y, sigma_x
-        values = as_tuple(self.sigma)
-        return values[-1], values[0]
+        return ends(self.sigma)[::-1]
 
     def in_words(self) -> str:
         spans = dict.fromkeys(span_words((sigma, sigma)) for sigma in self.sigmas)
@@ -185,8 +184,6 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
         {"op": "random_gaussian_blur", "kernel_size": 5}
     """
 
-    blocks: ClassVar[int] = 1  # random numbers for p and sigma
-
     sigma: Annotated[float | tuple[float, float], _SIGMA] = (0.1, 2.0)
     p: Fraction = 1.0
     like: BlurLike = "torchvision"
@@ -199,8 +196,7 @@ class RandomGaussianBlur(Drawn, _Blur, frozen=True, tag="random_gaussian_blur"):
     @property
     def span(self) -> tuple[float, float]:
         """Minimum and maximum of sigma."""
-        values = as_tuple(self.sigma)
-        return values[0], values[-1]
+        return ends(self.sigma)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Return sigma, ``{"sigma": [1.2, 1.2]}``, or ``{"sigma": null}`` if the op is not applied."""

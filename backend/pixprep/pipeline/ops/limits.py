@@ -133,6 +133,12 @@ def spans(value: Reals) -> tuple[tuple[float, float], ...]:
     return tuple(zip(values[::2], values[1::2], strict=False))
 
 
+def ends(value: Reals) -> tuple[float, float]:
+    """Return the first and the last number of a field with one or two numbers: twice the same number if it has one."""
+    values = as_tuple(value)
+    return values[0], values[-1]
+
+
 class Colour:
     """Limits of a colour: pixel values from 0 to 255, or the name of an input, which must not be a colour name."""
 

@@ -236,8 +236,6 @@ class RandomlyApplied(Drawn):
 
     __slots__ = ()
 
-    blocks: ClassVar[int] = 1  # a random number for p
-
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.do(Chosen(RandomStep(key, bare(self)), ((self.step(),),)))
 

@@ -139,8 +139,6 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         {"op": "random_crop", "height": 32, "padding": 4}
     """
 
-    blocks: ClassVar[int] = 1  # random numbers for top and left
-
     height: Length
     width: Length | None = None
     padding: int | tuple[int, ...] = 0
@@ -254,8 +252,6 @@ class RandomSizeCrop(Whether, ImageOp, frozen=True, tag="random_size_crop"):
         {"op": "random_size_crop", "min_size": 384, "max_size": 600}
     """
 
-    blocks: ClassVar[int] = 1  # random numbers for height, width, top and left
-
     min_size: Length
     max_size: Length
     p: Fraction = 1.0
@@ -310,8 +306,6 @@ class RandomFlip(Drawn, ImageOp, frozen=True, tag="random_flip"):
         {"op": "random_flip"}
     """
 
-    blocks: ClassVar[int] = 1  # a random number for p
-
     axis: Literal["horizontal", "vertical"] = "horizontal"
     p: Fraction = 0.5
 
@@ -344,8 +338,6 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
     Example:
         {"op": "random_zoom_out", "side_range": [1, 2]}
     """
-
-    blocks: ClassVar[int] = 1  # random numbers for p, the factor, left and top
 
     fill: FillColor = 0
     side_range: Annotated[tuple[float, float], OrderedPair(1, MAX_ZOOM)] = (1.0, 4.0)

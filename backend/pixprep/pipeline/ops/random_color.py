@@ -295,8 +295,6 @@ class RandomHueSaturationValue(Drawn, LevelsOp, frozen=True, tag="random_hue_sat
     """
 
     requires_rgb: ClassVar[bool] = True
-    blocks: ClassVar[int] = 1  # random numbers for p and three shifts
-
     hue: Annotated[float | tuple[float, float], Spread(-180, 180)] = 20.0
     saturation: Annotated[float | tuple[float, float], Spread(-255, 255)] = 30.0
     value: Annotated[float | tuple[float, float], Spread(-255, 255)] = 20.0
@@ -337,8 +335,6 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
 
     keeps_places: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = True
-    blocks: ClassVar[int] = 1  # random numbers for p, contrast and brightness
-
     brightness: Annotated[float | tuple[float, float], Spread(-3, 3)] = 0.2
     contrast: Annotated[float | tuple[float, float], Spread(-1, MAX_FACTOR - 1)] = 0.2
     p: Fraction = 0.5

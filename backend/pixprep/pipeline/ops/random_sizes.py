@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 
@@ -25,8 +25,6 @@ _NUM_SHOWN = 3
 
 class _RandomSize(Whether, ImageOp, frozen=True, kw_only=True):
     """Base of the random resizes."""
-
-    blocks: ClassVar[int] = 1  # a random number for the size or the scale
 
     filter: Filter = "bilinear"
     antialias: bool | None = None

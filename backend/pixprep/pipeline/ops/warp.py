@@ -167,8 +167,6 @@ class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
         {"op": "random_rotate", "degrees": 15}
     """
 
-    blocks: ClassVar[int] = 1  # a random number for the angle
-
     degrees: Annotated[Angles, DEGREES]
     expand: bool = False
     p: Fraction = 1.0

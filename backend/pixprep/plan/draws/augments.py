@@ -31,8 +31,8 @@ class Drawing:
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four random numbers that the op uses."""
-        return 0
+        """Number of blocks of four random numbers that the op uses if its parameters are random."""
+        return 1
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample the parameters for an image of this size. The result is JSON-serializable."""
