@@ -2,7 +2,7 @@
 #   make demo PHOTOS="a.jpg some_folder"    run the demo with your own photos
 #   make demo STAY=1                        keep the demo server and its web page running
 #   make test-fast                          run the tests that do not start a server
-#   make test-slow                          run the slow tests that make test skips: builds for all GPUs, long waits (7 minutes)
+#   make test-slow                          run the slow tests that make test skips: builds for all GPUs, long waits (15 minutes)
 #   make release-checks                     run every check that make test skips, before a release (hours)
 #   make test-library PYTHON=python3.13     run the tests without Triton, whose embedded version requires Python 3.12 or older
 #   make parity                             compare pixels with torchvision, timm, transformers, Ultralytics and OpenCV

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import pixprep as pp
-from attacks.pipelines import VALID
 from attacks.repositories import CONFIG, PIPELINE
 from support.images import jpeg, scene
+from support.pipeline_texts import VALID
 
 
 @dataclass(frozen=True)

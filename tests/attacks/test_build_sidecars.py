@@ -18,9 +18,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import pixprep as pp
-from attacks.pipelines import VALID
 from attacks.repositories import patience, sparse
 from pixprep.serving import repository
+from support.pipeline_texts import VALID
 
 NAMES = (
     *("model.onnx", "model.plan", "*/_ORT_MEM_ADDR_/*", "model.py", "torch.py", "numpy.so", "x.pyc", "../model.py"),

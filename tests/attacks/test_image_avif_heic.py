@@ -13,7 +13,7 @@ import struct
 import pytest
 from PIL import features
 
-from attacks.heif import AV1C, box, file, full, grid, ispe, obu, sequence
+from support.heif import AV1C, box, file, full, grid, ispe, obu, sequence
 from support.images import heif_library, noise, stills
 
 needs_avif = pytest.mark.skipif(not features.check("avif"), reason="NO AVIF: this Pillow does not support it")

@@ -16,9 +16,9 @@ import zlib
 import pytest
 
 import pixprep as pp
-from attacks.forged import bmp, chunk, gif, png, tags, tiff, vp8l, webp, zeros
 from pixprep.engine.decoders import Limits
 from pixprep.errors import REASONS
+from support.forged import bmp, chunk, gif, png, tags, tiff, vp8l, webp, zeros
 
 PIXELS = chunk(b"IDAT", zlib.compress(bytes(4 * 13)))
 HUGE = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)

@@ -14,7 +14,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from attacks.forged import chunk, gif, png, segment
+from support.forged import chunk, gif, png, segment
 from support.images import cmyk, jpeg, noise, save
 
 SMALL, PNG = jpeg(noise(16, 16), subsampling=0), png(4, 4, chunk(b"IDAT", zlib.compress(bytes(52))))

@@ -12,7 +12,7 @@ size, plus the time to read its bytes. Missing data is an error, and is never re
 
 import pytest
 
-from attacks.forged import frame, parts, reframed, segment
+from support.forged import frame, parts, reframed, segment
 from support.images import cmyk, jpeg, noise
 
 SMALL = jpeg(noise(16, 16), subsampling=0)

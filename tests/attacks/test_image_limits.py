@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attacks.forged import bmp, chunk, png, vp8l, zeros
+from support.forged import bmp, chunk, png, vp8l, zeros
 from support.images import jpeg, noise, save
 
 SMALL = jpeg(noise(16, 16))

@@ -14,9 +14,9 @@ import sys
 import pytest
 
 import pixprep as pp
-from attacks.pipelines import with_op
 from pixprep.pipeline.file import MAX_BYTES
 from pixprep.plan.steps.finding import VARIABLE
+from support.pipeline_texts import with_op
 
 MODULE = """
 from pathlib import Path

@@ -24,11 +24,11 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 import pixprep as pp
-from attacks.pipelines import HEAD, TAIL, VALID, with_op
 from pixprep.pipeline.file import MAX_BYTES
 from pixprep.serving import repository
 from pixprep.serving.repository.ports import parse_io
-from serving.faces import PLAN
+from support.faces import PLAN
+from support.pipeline_texts import HEAD, TAIL, VALID, with_op
 
 ORIGIN = (
     '{"format": "pixprep/1", "origin": {"library": "timm", "version": "1", %s}, "ops": ' + VALID.partition('"ops": ')[2]

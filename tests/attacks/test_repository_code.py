@@ -19,7 +19,7 @@ from attacks.repositories import CONFIG
 from pixprep.cli import main
 from pixprep.serving.repository import build, side_notes
 from pixprep.serving.repository.repository import Model
-from serving.faces import PIPELINE, save_onnx
+from support.faces import PIPELINE, save_onnx
 from support.images import jpeg, noise
 
 GRAPH = Path(__file__).parents[1] / "parity" / "frozen" / "dali" / "classic.dali"

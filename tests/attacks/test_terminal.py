@@ -21,9 +21,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pixprep as pp
-from attacks.pipelines import VALID
 from pixprep.cli import main
 from support.images import jpeg, noise
+from support.pipeline_texts import VALID
 
 PIXPREP = Path(sys.executable).parent / "pixprep"
 NAMES = (b"red\x1b[31m.jpg", b"title\x1b]0;x\x07.jpg", b"line\nok: no problem found.jpg", b"\xff\xfe.jpg", b"cr\rx.jpg")

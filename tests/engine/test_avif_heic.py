@@ -16,12 +16,12 @@ import pytest
 from PIL import Image, ImageOps, features
 
 import pixprep as pp
-from attacks import heif
 from pixprep.engine.decoders import FORMATS, USUAL, Limits
 from pixprep.engine.decoders import heif as container
 from pixprep.engine.decoders.clips.bitstreams import av1
 from pixprep.engine.decoders.header import sniff
 from pixprep.errors import ImageError
+from support import heif
 from support.compare import EQUAL, assert_close
 from support.decoding import decode
 from support.images import expected_pixels, heif_library, jpeg, read, save, scene, stills

@@ -13,12 +13,12 @@ import pytest
 import simplejpeg
 
 import pixprep as pp
-from attacks.forged import chunk
 from pixprep.engine.decoders import DAMAGES
 from pixprep.engine.decoders.header import read_jpeg_header
 from pixprep.engine.decoders.images import is_whole
 from support.compare import EQUAL, assert_close
 from support.decoding import PLAN, decoded
+from support.forged import chunk
 from support.images import cmyk, expected_pixels, jpeg, jpegs, noise, others, photo, scene, with_exif, ycck
 
 END = b"\xff\xd9"

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from attacks.forged import chunk
-from attacks.forged import png as forged
 from pixprep.engine.annotations import annotated, columns
 from pixprep.show.words import explain
+from support.forged import chunk
+from support.forged import png as forged
 from support.images import jpeg, scene, with_exif
 
 SIZE = (37, 53)

@@ -7,12 +7,12 @@ import time
 import numpy as np
 import pytest
 
-from attacks.forged import frame, parts, segment
 from pixprep.engine.decoders.header import read_jpeg_header, read_whole_header
 from pixprep.engine.decoders.structure import (
     structures,
 )
 from support.decoding import decode
+from support.forged import frame, parts, segment
 from support.images import JUNK, bare, jpeg, jpegs, noise, renamed, scene, with_exif
 
 END = b"\xff\xd9"

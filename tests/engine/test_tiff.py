@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
-from attacks.forged import chunk
-from attacks.forged import png as forged
 from support.compare import EQUAL, assert_close
 from support.decoding import decode
+from support.forged import chunk
+from support.forged import png as forged
 
 HEIGHT, WIDTH = 21, 36
 ROWS, COLUMNS = np.indices((HEIGHT, WIDTH))

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from attacks.forged import chunk
 from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.importers.verify import Originals
 from pixprep.pipeline import file, ops
 from pixprep.plan.folding import Geometry
 from pixprep.plan.profiles import PROFILES
+from support.forged import chunk
 from support.images import png
 from support.resize_cases import assert_equal, cases, compare, resampling_of, resized
 

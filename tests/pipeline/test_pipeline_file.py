@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
-from attacks.pipelines import HEAD, TAIL
 from pixprep.errors import PipelineError
 from pixprep.pipeline import file
 from pixprep.pipeline.ops import OPS
 from pixprep.plan.profiles import PROFILES
 from pixprep.spec import Like
 from support.canonical import CANONICAL, DEFAULTS, GOLDEN, SCHEMA, defaults, smallest
+from support.pipeline_texts import HEAD, TAIL
 
 REMAKE_HINT = "if this change is meant: python tests/golden/remake.py"
 

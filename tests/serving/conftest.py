@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.faces import save_onnx
+from support.faces import save_onnx
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pixprep as pp
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.backend import onnx_classifier
-from serving.faces import PIPELINE, PLAN, WEIGHTS, files, folder, read_onnx, save_onnx
+from support.faces import PIPELINE, PLAN, WEIGHTS, files, folder, read_onnx, save_onnx
 
 COMMITTED = Path(__file__).parents[2] / "model_repository"
 

@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
 from pixprep.serving.repository.ports import load_onnx, parse_io
 from serving.classifier_models import save
-from serving.faces import PIPELINE, PLAN, TWO, refusal, save_onnx, tensor_pipeline
+from support.faces import PIPELINE, PLAN, TWO, refusal, save_onnx, tensor_pipeline
 
 HWC = tensor_pipeline(layout="hwc")
 FOUR = tensor_pipeline(channels=4)

@@ -9,7 +9,7 @@ import pytest
 
 from pixprep.cli import main
 from pixprep.serving.repository import Problem, build, check, check_pipeline
-from serving.faces import PIPELINE, PLAN, read_onnx, replace, save_onnx, tensor_pipeline
+from support.faces import PIPELINE, PLAN, read_onnx, replace, save_onnx, tensor_pipeline
 from support.limits import memory_for
 
 LFS = "version https://git-lfs.github.com/spec/v1"

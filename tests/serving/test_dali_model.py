@@ -18,8 +18,8 @@ from pixprep.importers.dali import from_dali, interface
 from pixprep.serving.repository import check
 from pixprep.serving.repository.dali_model import find_dali_model, translated
 from pixprep.serving.repository.repository import Model, Repository
-from serving.faces import files
 from support.dali_graphs import graph, operator
+from support.faces import files
 from support.images import jpeg, noise
 from support.limits import limited
 

@@ -11,7 +11,7 @@ from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.door import Door, door_notes, explain_onnx
 from pixprep.serving.repository.ports import load_onnx
 from serving.classifier_models import save
-from serving.faces import PLAN
+from support.faces import PLAN
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
 IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)

@@ -10,7 +10,7 @@ import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, check
-from serving.faces import read_onnx
+from support.faces import read_onnx
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.resize(height=64, width=48), pp.normalize(), pp.tensor()])
 HEAD = '<ir_version: 8, opset_import: ["": 18]>\n'

@@ -10,7 +10,7 @@ import pytest
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
-from serving.faces import PIPELINE, PLAN, read_onnx, save_onnx
+from support.faces import PIPELINE, PLAN, read_onnx, save_onnx
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import pixprep as pp
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check, pbtxt, plan_repository
-from serving.faces import MODELS, PIPELINE, files, replace
+from support.faces import MODELS, PIPELINE, files, replace
 
 
 def test_building_again_replaces_built_models_and_keeps_other_models(model, tmp_path):

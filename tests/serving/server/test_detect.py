@@ -4,6 +4,7 @@ photo.
 
 import base64
 import io
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -67,63 +68,70 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("detect")
 
 
+REST = [pp.transform(), pp.original_size(), pp.tensor()]
+
+
+def build(models, onnx, pipeline, *options, name="ensemble"):
+    """Build a detector in the repository. Without a pipeline, import the one of the model."""
+    path = onnx.with_name("pipeline.json")
+    if pipeline is None:
+        assert main(["import", str(onnx), str(path)]) == 0
+    else:
+        pipeline.save(path)
+    output = ["--classifier", "onnxruntime", "--output", str(models), "--name", name]
+    before = options or ["--pipeline", str(path)]
+    assert main(["build", *before, "--onnx", str(onnx), *output]) == 0
+
+
 @pytest.fixture(scope="module")
 def models(folder):
-    """Return a repository of four detectors. Two of them are imported, and two have a pipeline written as in
+    """Return a repository with an imported detector, and a pipeline without a detector."""
+    models = folder / "models"
+    build(models, detectors.save(folder / "a" / "model.onnx"), None)
+    (models / "plain" / "1").mkdir(parents=True)
+    pp.presets.imagenet().save(models / "plain" / "1" / "pipeline.json")
+    (models / "plain" / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 8\n')
+    return models
+
+
+@pytest.fixture(scope="module")
+def more_models(folder, models):
+    """Return the same repository with eight more detectors. One is imported, and two have a pipeline written as in
     docs/detection.md.
     """
-    output = ["--classifier", "onnxruntime", "--output", str(folder / "models")]
-
-    def build(name, pipeline, onnx, *options):
-        path = str(folder / f"{name}.json")
-        if pipeline is None:
-            assert main(["import", str(onnx), path]) == 0
-        else:
-            pipeline.save(path)
-        assert main(["build", "--pipeline", path, "--onnx", str(onnx), *output, *options]) == 0
-
-    rest = [pp.transform(), pp.original_size(), pp.tensor()]
-    crop = [pp.decode(), pp.resize(416, like="opencv"), pp.center_crop(384, 352), pp.normalize(), *rest]
+    more = folder / "more"
+    shutil.copytree(models, more)
+    crop = [pp.decode(), pp.resize(416, like="opencv"), pp.center_crop(384, 352), pp.normalize(), *REST]
     square = [
         pp.decode(color="bgr"),
         pp.pad(square=True, anchor="top_left"),
         pp.resize(height=320, width=320, like="opencv"),
         pp.normalize(arithmetic="multiply"),
-        *rest,
+        *REST,
     ]
-    build("letterbox", None, detectors.save(folder / "a" / "model.onnx"))
     stretched = detectors.save(folder / "b" / "model.onnx", size=(288, 384), corners=True, head="RTDETRDecoder")
-    build("stretch", None, stretched, "--name", "stretch")
-    build("crop", pp.Pipeline(crop), detectors.save(folder / "c" / "model.onnx", size=(384, 352)), "--name", "crop")
-    bgr = detectors.save(folder / "d" / "model.onnx", channels="bgr")
-    build("square", pp.Pipeline(square), bgr, "--name", "square")
+    build(more, stretched, None, name="stretch")
+    build(more, detectors.save(folder / "c" / "model.onnx", size=(384, 352)), pp.Pipeline(crop), name="crop")
+    build(more, detectors.save(folder / "d" / "model.onnx", channels="bgr"), pp.Pipeline(square), name="square")
     echo = [pp.decode(), pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"), pp.resize(64)]
     echo += [pp.image_size(name="im_shape", dtype="float32"), pp.scale_factor(), pp.center_crop(64), pp.normalize()]
     sizes = {"orig_target_sizes": ("INT64", ["n", 2])} | dict.fromkeys(
         ("im_shape", "scale_factor"), ("FLOAT", ["n", 2])
     )
-    takes = {"image": ("FLOAT", ["n", 3, 64, 64]), **sizes}
-    build(
-        "sizes",
-        pp.Pipeline([*echo, pp.tensor()]),
-        detectors.save_echo(folder / "e" / "model.onnx", takes),
-        "--name",
-        "sizes",
-    )
-    letterbox = [pp.decode(), pp.letterbox(height=320, width=320, like="opencv"), pp.normalize(), *rest]
+    model = detectors.save_echo(folder / "e" / "model.onnx", {"image": ("FLOAT", ["n", 3, 64, 64]), **sizes})
+    build(more, model, pp.Pipeline([*echo, pp.tensor()]), name="sizes")
+    letterbox = [pp.decode(), pp.letterbox(height=320, width=320, like="opencv"), pp.normalize(), *REST]
     for name, (outputs, metadata) in TASKS.items():
         model = detectors.save_constant(folder / name / "model.onnx", outputs, **metadata)
-        if name == "pose":
-            build(name, pp.Pipeline(letterbox), model, "--name", name)
-        else:
-            assert (
-                main(["build", "--preprocess", "pose_preprocess", "--onnx", str(model), *output, "--name", name]) == 0
-            )
-    plain = folder / "models" / "plain"
-    (plain / "1").mkdir(parents=True)
-    pp.presets.imagenet().save(plain / "1" / "pipeline.json")
-    (plain / "config.pbtxt").write_text('backend: "pixprep"\nmax_batch_size: 8\n')
-    return folder / "models"
+        shared = [] if name == "pose" else ["--preprocess", "pose_preprocess"]
+        build(more, model, pp.Pipeline(letterbox), *shared, name=name)
+    return more
+
+
+@pytest.fixture
+def larger_server(shared, more_models):
+    """Return the shared server with all these detectors."""
+    return shared(more_models)
 
 
 def example_output(server, photo, *options, cwd):
@@ -155,7 +163,8 @@ SHAPES = [((480, 640), 1), ((641, 479), 1), ((300, 301), 1), ((900, 700), 3), ((
     ("model", "size", "orientation"),
     [(model, *shape) for model, shape in zip(ENSEMBLES * 2, SHAPES, strict=False)],
 )
-def test_boxes_are_accurate_to_a_pixel_and_one_per_object(server, tmp_path, model, size, orientation):
+def test_boxes_are_accurate_to_a_pixel_and_one_per_object(request, tmp_path, model, size, orientation):
+    server = request.getfixturevalue("server" if model == "ensemble" else "larger_server")
     height, width = size
     y, x = height // 2, width // 2
     red, blue = (x - 70, y - 90, x - 6, y + 17), (x + 15, y - 40, x + 75, y + 55)
@@ -204,11 +213,13 @@ def test_no_detections_give_no_boxes(server, tmp_path):
         ("named", [], ("class 7", [])),
     ],
 )
-def test_the_example_draws_keypoints_and_masks(server, tmp_path, model, options, found):
+def test_the_example_draws_keypoints_and_masks(larger_server, tmp_path, model, options, found):
     name, more = found
     gray = np.full((480, 640, 3), 120, np.uint8)
     (tmp_path / "gray.png").write_bytes(png(gray))
-    first, *others, last = example_output(server, "gray.png", "--model", model, *options, cwd=tmp_path).splitlines()
+    first, *others, last = example_output(
+        larger_server, "gray.png", "--model", model, *options, cwd=tmp_path
+    ).splitlines()
     assert (first[:4], first[6:22].strip(), [*map(float, first[22:].split())]) == ("0.90", name, [240, 80, 400, 240])
     assert (others, last) == (more, "detected.png: 1 box on 480 x 640 pixels")
     drawn = np.asarray(Image.open(tmp_path / "detected.png"))
@@ -239,17 +250,17 @@ def test_errors_are_reported_in_one_line(server, tmp_path, photo, model, message
     assert not (tmp_path / "detected.png").exists()
 
 
-def test_a_detector_receives_its_additional_inputs(server, folder):
+def test_a_detector_receives_its_additional_inputs(larger_server, folder):
     photo = folder / "even.png"
     photo.write_bytes(png(np.full((96, 128, 3), 102, np.uint8)))
-    (answer,) = client.send([photo], url=address(server), model="sizes", protocol="http")
+    (answer,) = client.send([photo], url=address(larger_server), model="sizes", protocol="http")
     expected = [0.4, 0.4, 0.4, 128, 96, 64, 85, 64 / 96, 85 / 128]
     np.testing.assert_allclose(answer.outputs["boxes"], expected, rtol=1e-5)
 
 
-def test_the_page_draws_the_detections(server, folder):
+def test_the_page_draws_the_detections(larger_server, more_models):
     red, blue = (130, 90, 290, 330), (380, 180, 510, 410)
-    photos = Photos([*ENSEMBLES, *TASKS, "plain"], folder=folder / "models", **urls(server))
+    photos = Photos([*ENSEMBLES, *TASKS, "plain"], folder=more_models, **urls(larger_server))
     encoded = png(detectors.photo(480, 640, red, blue))
     answers = {model: photos.answer(model, [encoded], names=["photo.png"]) for model in ("ensemble", "stretch", *TASKS)}
     for model in ("ensemble", "stretch"):

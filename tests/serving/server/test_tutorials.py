@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.walkthrough import ROOT, Walkthrough, environment, is_same
+from serving.server.walkthrough import ROOT, Walkthrough, environment, is_same
 
 pytestmark = pytest.mark.server
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BLOCK = re.compile(
     r"(?P<not_run><!-- not run: [^\n]*-->\n)?(?:(?P<above>[^\n]+)\n\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
