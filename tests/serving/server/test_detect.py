@@ -71,14 +71,14 @@ def folder(tmp_path_factory):
 REST = [pp.transform(), pp.original_size(), pp.tensor()]
 
 
-def build(models, onnx, pipeline, *options, name="ensemble"):
+def build(models, onnx, pipeline, *options, name=None):
     """Build a detector in the repository. Without a pipeline, import the one of the model."""
     path = onnx.with_name("pipeline.json")
     if pipeline is None:
         assert main(["import", str(onnx), str(path)]) == 0
     else:
         pipeline.save(path)
-    output = ["--classifier", "onnxruntime", "--output", str(models), "--name", name]
+    output = ["--classifier", "onnxruntime", "--output", str(models), *(["--name", name] if name else [])]
     before = options or ["--pipeline", str(path)]
     assert main(["build", *before, "--onnx", str(onnx), *output]) == 0
 
