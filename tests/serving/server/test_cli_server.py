@@ -213,7 +213,9 @@ def test_the_command_that_bench_prints_runs(demo, tmp_path):
     assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
     last = said.stdout.splitlines()[-1]
     pasted = subprocess.run(["/bin/sh"], input=last, cwd=elsewhere, capture_output=True, text=True, check=False)
-    assert (pasted.returncode, pasted.stderr) == (0, "")
+    # perf_analyzer prints this warning if the machine is so busy that it measures a single request
+    warnings = [line for line in pasted.stderr.splitlines() if "Pass contained only one request" not in line]
+    assert (pasted.returncode, warnings) == (0, [])
     assert re.search(r"^Concurrency: 2, throughput: [\d.]+ infer/sec, latency \d+ usec$", pasted.stdout, re.MULTILINE)
     assert sorted(path.name for path in folder.iterdir()) == ["input.json", "libb64.so.0d", "libcudart.so.12"]
 
