@@ -18,10 +18,10 @@ from pixprep.cli.arguments import add_options, call
 from pixprep.errors import PixprepError, printable
 
 COMMANDS = (
-    *("demo", "build", "check", "import_", "verify", "explain", "run", "data_check", "preview", "batch"),
-    *("serve", "send", "health", "bench", "doctor", "install_backend"),
+    *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch"),
+    *("serve", "send", "health", "bench", "doctor", "install-backend"),
 )
-"""Modules in ``cli/commands`` in the order of ``--help``.
+"""Commands in the order of ``--help``. Each is a module in ``cli/commands``.
 
 A module contains ``run``, the function of the command, whose docstring describes the command; ``EXAMPLE``, a command
 line without ``pixprep``; and, if necessary, ``GROUPS`` and ``EITHER``, see ``add_options``.
@@ -80,16 +80,17 @@ def command_line(first: str = "") -> argparse.ArgumentParser:
     parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = {"": parser.add_subparsers(required=True, metavar="COMMAND")}
-    found = [(module, *_words(module)) for module in COMMANDS]
-    is_known = any(first == (group or name) for _, group, name in found)
-    for module, group, name in found:
+    is_known = first in {words.partition(" ")[0] for words in COMMANDS}
+    for words in COMMANDS:
+        group, _, name = words.rpartition(" ")
         if is_known and first != (group or name):
             continue
         if group not in parsers:
             text = GROUPS[group]
             sub = parsers[""].add_parser(group, help=text, description=text)
             parsers[group] = sub.add_subparsers(required=True, metavar="WHAT")
-        command = import_module(f"pixprep.cli.commands.{module}")
+        module = words.replace(" ", "_").replace("-", "_")
+        command = import_module(f"pixprep.cli.commands.{'import_' if module == 'import' else module}")
         text = inspect.cleandoc(command.run.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
         sub = parsers[group].add_parser(
             name,
@@ -101,9 +102,3 @@ def command_line(first: str = "") -> argparse.ArgumentParser:
         add_options(sub, command.run, getattr(command, "GROUPS", {}), getattr(command, "EITHER", ()))
         sub.set_defaults(parser=sub, function=command.run)
     return parser
-
-
-def _words(module: str) -> tuple[str, str]:
-    """Return the group and the name of a command. The group is the first of two words, or an empty string."""
-    group = next((each for each in GROUPS if module.startswith(f"{each}_")), "")
-    return group, module.removeprefix(f"{group}_").removesuffix("_").replace("_", "-")

@@ -62,6 +62,7 @@ _SHARED = (
     "--max-batch-size, --parameter and --boxes-from"
 )
 _NO_PIPELINE = "--onnx and --plan require --pipeline, with the preprocessing that the classifier was trained with"
+_NO_DETECTOR = "--boxes-by FILE requires --boxes-from ENSEMBLE, whose outputs it reads"
 _OTHER_PIPELINE = (
     "the demo classifier was trained with --preset efficientnet_lite0: a different pipeline makes it less accurate"
 )
@@ -102,11 +103,12 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         raise SetupError(f"{output} is a file: pass a folder to --output")
     onnx, plan, classifier, preprocess = given.onnx, given.plan, given.classifier, given.preprocess
     before, names = Repository(output), Names.of(given.name)
-    pipelines: Mapping[str, Pipeline] = given.pipeline if isinstance(given.pipeline, Mapping) else {}
-    models = {port: f"{names.preprocess}_{port}" for port in pipelines} or {"": preprocess or names.preprocess}
-    alone = None if isinstance(given.pipeline, Mapping) else given.pipeline
-    if preprocess:
-        alone = _shared(before, preprocess).pipeline
+    demo_pipeline = presets.efficientnet_lite0()
+    if given.pipeline and isinstance(given.pipeline, Mapping):
+        pipelines: Mapping[str, Pipeline] = given.pipeline
+    else:
+        pipelines = {"": _shared(before, preprocess).pipeline if preprocess else given.pipeline or demo_pipeline}
+    models = {port: f"{names.preprocess}_{port}" if port else preprocess or names.preprocess for port in pipelines}
     first = next(iter(models.values()))
     chosen = chosen_in(given)
     has_last = first in before.models and (preprocess or not given.force)
@@ -119,9 +121,7 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     notes: list[str] = []
     if repeated and not preprocess:
         notes += [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
-    demo_pipeline = presets.efficientnet_lite0()
-    of_ports = pipelines or {"": alone or demo_pipeline}
-    stages = _stages(of_ports, models, chosen, notes, is_of_one_image=given.one_image, asks=not given.boxes_from)
+    stages = _stages(pipelines, models, chosen, notes, is_of_one_image=given.one_image, asks=not given.boxes_from)
     served, config = stages[0].pipeline, stages[0].config
     chain = chain_from(before, given, stages) if given.boxes_from else None
     rows = served.plan.takes_boxes
@@ -237,24 +237,17 @@ def _check(given: BuildOptions) -> None:
         PipelineError: Options contradict each other, or the name is invalid.
         SetupError: A file does not exist.
     """
-    has_own = bool(
-        given.pipeline or given.input_ or given.on_error or given.max_batch_size or given.parameters is not None
-    )
-    has_file, pipelines = bool(given.onnx or given.plan), given.pipeline
+    is_own = any((given.pipeline, given.input_, given.on_error, given.max_batch_size)) or given.parameters is not None
+    has_pipeline, has_file = bool(given.pipeline or given.preprocess), bool(given.onnx or given.plan)
+    has_several = isinstance(given.pipeline, Mapping) and len(given.pipeline) > 1
     for is_wrong, what in (
         (given.plan and given.classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
-        (given.preprocess and (has_own or given.boxes_from), _SHARED),
-        (has_file and not pipelines and not given.preprocess, _NO_PIPELINE),
+        (given.preprocess and (is_own or given.boxes_from), _SHARED),
+        (has_file and not has_pipeline, _NO_PIPELINE),
         (bool(given.classifier_io) != bool(given.plan and not given.onnx), _GIVE_IO),
         (given.free_dims and not given.onnx, "--free-dims requires an --onnx file"),
-        (
-            given.one_image and not (isinstance(pipelines, Mapping) and len(pipelines) > 1),
-            "--one-image requires several --pipeline INPUT=FILE",
-        ),
-        (
-            given.boxes_by and not given.boxes_from,
-            "--boxes-by FILE requires --boxes-from ENSEMBLE, whose outputs it reads",
-        ),
+        (given.one_image and not has_several, "--one-image requires several --pipeline INPUT=FILE"),
+        (given.boxes_by and not given.boxes_from, _NO_DETECTOR),
     ):
         if is_wrong:
             raise PipelineError(what)
