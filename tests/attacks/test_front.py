@@ -26,7 +26,7 @@ from pixprep.serving.embedded.helper import Helper
 from support.serving import RAW, body_of, said, wait_until
 
 LIMIT = 1 << 20
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 INFER = "/v2/models/frames/infer"
 PHOTO = bytes(range(256)) * 1000
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

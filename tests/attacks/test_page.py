@@ -25,7 +25,7 @@ from pixprep.serving.page.handler import CONNECTIONS, PageServer
 
 OCTETS = {"Content-Type": "application/octet-stream"}
 LIMIT = 1000
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 
 
 class Photos:

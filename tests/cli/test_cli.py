@@ -561,7 +561,7 @@ def test_ctrl_c_ends_a_command_with_one_line(folder):
     assert (process.returncode, out, err) == (1, "", "pixprep: interrupted\n")
 
 
-def open_when_read(pipe, timeout_s=30):
+def open_when_read(pipe, timeout_s=120):
     deadline = time.monotonic() + timeout_s
     while True:
         try:

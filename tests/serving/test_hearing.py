@@ -34,7 +34,7 @@ def process():
 
 
 def wait_for_state(pid, letter):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while thread_states(pid) != [letter]:
         assert time.monotonic() < deadline, thread_states(pid)
         time.sleep(0.01)

@@ -29,7 +29,7 @@ class FakeMetric:
 
     def increment(self, value):
         self.is_told.set()
-        assert self.is_open.wait(60)
+        assert self.is_open.wait(120)
         self.values.append(value)
 
     observe = set = increment
@@ -474,7 +474,7 @@ def test_no_image_is_decoded_while_metrics_are_sent_to_triton(start):
     FakeMetric.is_open.clear()
     try:
         model.execute([FakeRequest([jpeg()])])
-        assert FakeMetric.is_told.wait(60)
+        assert FakeMetric.is_told.wait(120)
         second = threading.Thread(target=lambda: answers.extend(model.execute([FakeRequest([jpeg()])])))
         second.start()
         second.join(1)

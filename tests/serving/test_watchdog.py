@@ -20,7 +20,7 @@ print("done", flush=True)
 
 def run(**values):
     command = [sys.executable, "-uc", HANGS.format(**values)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_an_endless_batch_ends_the_process_and_its_position_is_reported():
@@ -52,7 +52,7 @@ def test_a_process_that_only_answers_health_probes_is_idle():
 
     probe_thread = threading.Thread(target=probe)
     probe_thread.start()
-    assert idle_events.acquire(timeout=30)
+    assert idle_events.acquire(timeout=120)
     is_stopped.set()
     probe_thread.join()
     watchdog.close()
@@ -70,7 +70,7 @@ def test_an_idle_period_is_reported_once_and_again_after_another_batch():
     for count in (1, 2):
         with watchdog.limit(60):
             assert not idle_events.acquire(timeout=0.2)  # a long batch does not count as idle time
-        assert idle_events.acquire(timeout=30)
+        assert idle_events.acquire(timeout=120)
         assert not idle_events.acquire(timeout=0.2)
         assert len(calls) == count
     watchdog.close()

@@ -108,7 +108,7 @@ class Endurance:
         """
         time.sleep(idle_s)
         with suppress(AssertionError):
-            wait_until(lambda: len(self.stubs()) == len(self.regions()) == 2, within_s=10)
+            wait_until(lambda: len(self.stubs()) == len(self.regions()) == 2, within_s=120)
         processes = {"tritonserver": self.server.pid} | {stub.model: stub.pid for stub in self.stubs()}
         regions = self.regions()
         return Held(
@@ -211,7 +211,7 @@ class Endurance:
                 killed[self._kill_one()] += 1
                 if number % 10 and number < times:
                     continue
-                healed_s = clients.recover(within_s=60)
+                healed_s = clients.recover(within_s=120)
                 slowest_s = max(slowest_s, healed_s)
                 log(f"    {number} kills, right again after {healed_s:.1f} s: {dict(killed)}, {dict(clients.counts)}")
                 time.sleep(CALM_S + 1)
@@ -287,7 +287,7 @@ class Endurance:
         request = f"POST /v2/models/ensemble/infer HTTP/1.1\r\n{head}\r\n".encode() + body
         with self.clients.load(4):
             for number in range(times):
-                with socket.create_connection(self.address.split(":"), timeout=30) as connection:
+                with socket.create_connection(self.address.split(":"), timeout=120) as connection:
                     connection.sendall(request[: len(request) * (1 + number % 4) // 4])
             self.more_right(4)
 

@@ -92,7 +92,7 @@ class Proxy:
 
     def close(self):
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(120)
         self._reader.join(20)
         self._process.stdout.close()
 

@@ -16,7 +16,7 @@ from base64 import b64decode
 from contextlib import ExitStack, suppress
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120
 # Chromium reads commands from file descriptor 3 and writes responses to 4.
 _LAUNCH = """\
 import fcntl, os, sys
@@ -84,7 +84,7 @@ class Browser:
             self._send("Browser.close", {})
         os.close(self._commands)
         try:
-            self._process.wait(20)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

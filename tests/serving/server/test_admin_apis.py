@@ -35,7 +35,7 @@ CLOSED = {
 
 
 def status(url, method, path, headers=()):
-    connection = http.client.HTTPConnection(url, timeout=10)
+    connection = http.client.HTTPConnection(url, timeout=120)
     try:
         connection.request(method, path, "{}", dict(headers))
         return connection.getresponse().status
@@ -93,7 +93,7 @@ def test_shared_memory_is_rejected_by_default(usual, kind):
 
 def test_the_error_about_shared_memory_names_the_option_that_enables_it(usual):
     command = [sys.executable, str(EXAMPLE), "--url", usual.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "shared_memory.py: [403] This API is restricted, expecting header 'admin-key': shared memory requires "

@@ -207,7 +207,7 @@ def test_the_command_that_bench_prints_runs(demo, tmp_path):
     loads = ("--batch", "2", "--concurrency", "1", "2", "--seconds", "2", "--print-command")
     command = [sys.executable, "-c", PROGRAM, "bench", SIZES, *target(demo), *loads]
     environment = os.environ | {"TMPDIR": str(temporary)}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=120)
     (folder,) = temporary.iterdir()
     assert said.stderr == f"the command uses files in {folder}: remove that folder when you are done\n"
     assert re.findall(r" --concurrency-range (\S+) ", said.stdout) == ["1:1", "2:2"]
@@ -223,7 +223,7 @@ def test_the_command_that_bench_prints_runs(demo, tmp_path):
 def test_bench_removes_its_folder_if_it_prints_no_command(demo, tmp_path):
     command = [sys.executable, "-c", PROGRAM, "bench", FLOWER, *target(demo), "--model", "nope", "--print-command"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     url = target(demo)[-1]
     words = f'pixprep: no model "nope" is ready on {url}: the models there are classifier, ensemble, preprocess\n'
     assert (said.returncode, said.stdout, said.stderr) == (1, "", words)

@@ -208,7 +208,7 @@ def test_perf_analyzer_runs_with_the_command_that_bench_prints(server, folder):
 
 def post(server, body, headers=(), *, model="preprocess", method="POST"):
     """Send a request. Return the status, and the error message or the response."""
-    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=120)
     try:
         connection.request(method, f"/v2/models/{model}/infer", body, dict(headers))
         answer = connection.getresponse()
@@ -289,7 +289,7 @@ def test_a_put_is_rejected_as_documented(server, method):
 
 
 def test_kserves_older_protocol_is_not_supported_as_documented(server):
-    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=120)
     with closing(connection):
         connection.request("POST", "/v1/models/preprocess:predict", '{"instances": []}')
         answer = connection.getresponse()
@@ -299,7 +299,7 @@ def test_kserves_older_protocol_is_not_supported_as_documented(server):
 
 @pytest.mark.parametrize("method", ["OPTIONS", "GET"])
 def test_a_page_of_a_different_origin_gets_no_cors_headers_as_documented(server, method):
-    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(server.http_url.removeprefix("http://"), timeout=120)
     with closing(connection):
         connection.request(method, "/v2/models/preprocess", headers={"Origin": "https://shop.example"})
         assert [name for name, _ in connection.getresponse().getheaders() if "access-control" in name.lower()] == []

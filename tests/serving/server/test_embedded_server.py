@@ -94,7 +94,7 @@ def serving(tmp_path_factory):
 
 def get(url):
     try:
-        with urllib.request.urlopen(url, timeout=20) as response:
+        with urllib.request.urlopen(url, timeout=120) as response:
             return response.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -132,7 +132,7 @@ def test_stopping_leaves_no_process_no_shared_memory_and_no_file(repository):
     finally:
         server.stop()
     assert (seen[0], seen[-1]) == ((0, 1), (1, 1))
-    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not psutil.wait_procs(processes, timeout=120)[1]
     assert not [region for region in regions if region.exists()]
     assert not log.exists()
 
@@ -141,7 +141,7 @@ def test_a_killed_tritons_shared_memory_is_removed_and_its_log_kept(double):
     server = Server(double, **PORTS)
     server.start()
     os.kill(server.pid, signal.SIGKILL)
-    assert server.poll(within_s=20) == -signal.SIGKILL
+    assert server.poll(within_s=120) == -signal.SIGKILL
     prefix = server._prefix
     assert list(SHARED_MEMORY.glob(f"{prefix}*"))
     server.stop()
@@ -162,7 +162,7 @@ def test_triton_does_not_outlive_a_killed_parent_whatever_was_killed_before(doub
         for name in killed_first:
             children[name].kill()
         parent.kill()
-    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not psutil.wait_procs(processes, timeout=120)[1]
     if not killed_first:  # "sh" is the process that removes the shared memory and the folder
         wait_until(lambda: not list(SHARED_MEMORY.glob(f"{prefix}*")) and not Path(folder).exists())
 
@@ -174,7 +174,7 @@ def test_the_folders_of_a_killed_triton_are_removed_at_the_next_start(double, tm
         assert len(old) == len(kept) == 1
         (next(iter(old)) / "unpacked").mkdir()
         os.kill(server.pid, signal.SIGKILL)
-        assert server.poll(within_s=20) == -signal.SIGKILL
+        assert server.poll(within_s=120) == -signal.SIGKILL
         assert folders_of(server) == old
         server.restart()
         assert len(folders_of(server)) == 1
@@ -194,7 +194,7 @@ def test_a_second_server_runs_in_parallel_and_restarts_on_the_same_ports(serving
         assert get(f"{server.http_url}/v2/models/pre.pixprep/ready") == 200
     prefix, processes = second._prefix, family(second.pid)
     second.stop(timeout_s=0)
-    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not psutil.wait_procs(processes, timeout=120)[1]
     assert not list(SHARED_MEMORY.glob(f"{prefix}*"))
     assert list(SHARED_MEMORY.glob(f"{serving._prefix}*"))
     assert get(f"{serving.http_url}/v2/models/pre.pixprep/ready") == 200
@@ -365,7 +365,7 @@ def test_a_signal_during_the_start_leaves_nothing(double):
         wait_until(lambda: prefix_of(serve.pid))
         processes, prefix = family(serve.pid), prefix_of(serve.pid)
         serve.send_signal(signal.SIGTERM)
-        serve.communicate(timeout=30)
+        serve.communicate(timeout=120)
     assert serve.returncode == 0
-    assert not psutil.wait_procs(processes, timeout=60)[1]
+    assert not psutil.wait_procs(processes, timeout=120)[1]
     assert not list(SHARED_MEMORY.glob(f"{prefix}*"))

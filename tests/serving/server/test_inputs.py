@@ -253,12 +253,12 @@ def test_a_photo_without_boxes_gets_an_error_that_names_them(server):
 
 def test_the_supervisor_sends_examples_of_the_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero", "windows", "floats.pixprep"):
-        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=120) == 200
     for model in ("quads.pixprep", "matrices.pixprep"):
-        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=20) == 200
+        assert server.control.infer(model, sample(server.control.config(model)), timeout_s=120) == 200
     headers, body = sample(server.control.config("crops.pixprep"))
     broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
-    assert server.control.infer("crops.pixprep", broken, timeout_s=20) == 400
+    assert server.control.infer("crops.pixprep", broken, timeout_s=120) == 400
 
 
 @pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep", "quads.pixprep"])

@@ -55,10 +55,10 @@ class JsonServe:
         return [row for row in rows if words in row["message"] and expected.items() <= row.items()]
 
     def wait(self, **expected):
-        return wait_until(lambda: self.rows(**expected), lambda: f"no {expected} in {self.lines}", within_s=60)[0]
+        return wait_until(lambda: self.rows(**expected), lambda: f"no {expected} in {self.lines}", within_s=120)[0]
 
     def end(self):
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         self._reader.join()
         self.process.stdout.close()
         return code

@@ -47,7 +47,7 @@ pytestmark = pytest.mark.server
 IMAGES = Path(__file__).parents[3] / "client_examples" / "images"
 FLOWER, CHINA, SIZES = IMAGES / "flower.jpg", IMAGES / "china.jpg", IMAGES / "sizes"
 PAGE = ("--page", "--page-port", "0")
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 BOXES = [pp.decode(), pp.letterbox(height=64, width=64), pp.original_size(), pp.transform(), pp.tensor(dtype="uint8")]
 NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 

@@ -187,7 +187,7 @@ def run_example(name, server, *arguments, cwd, is_alone=False):
         ["/bin/sh", EXAMPLES / name] if name.endswith(".sh") else [sys.executable, "-I", EXAMPLES / name, "--url", url]
     )
     return subprocess.run(
-        [*command, *arguments], cwd=cwd, env={**os.environ, "HOST": url}, capture_output=True, text=True, timeout=60,
+        [*command, *arguments], cwd=cwd, env={**os.environ, "HOST": url}, capture_output=True, text=True, timeout=120,
         check=False,
     )  # fmt: skip
 
@@ -306,13 +306,13 @@ def test_pytriton_server_returns_the_engines_tensors_and_image_errors(demo_repos
         try:
             url = f"127.0.0.1:{ports['http']}"
             with tritonclient.http.InferenceServerClient(url) as triton:
-                wait_until(lambda: is_ready(triton) or server.poll() is not None, log.read_text, within_s=60)
+                wait_until(lambda: is_ready(triton) or server.poll() is not None, log.read_text, within_s=120)
                 image = tritonclient.http.InferInput("image", [len(images), 1], "BYTES")
                 image.set_data_from_numpy(np.array([[each] for each in images], dtype=np.object_))
                 answer = triton.infer("preprocess", [image])
         finally:
             server.terminate()
-            assert server.wait(60) == 0, log.read_text()
+            assert server.wait(120) == 0, log.read_text()
     np.testing.assert_array_equal(answer.as_numpy("tensor"), expected.outputs["tensor"])
     assert [text.decode() for (text,) in answer.as_numpy("status")] == [str(error or "") for error in expected.errors]
     assert len(set(answer.as_numpy("tensor").mean(axis=(1, 2, 3)))) == len(images)

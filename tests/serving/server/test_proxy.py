@@ -100,7 +100,7 @@ def clients(triton, proxy, oracle):
 def connect(proxy, host="127.0.0.1", *, is_grpc=False):
     """Connect to the proxy from a local address."""
     name, port = (proxy.grpc if is_grpc else proxy.address).split(":")
-    return socket.create_connection((name, int(port)), timeout=30, source_address=(host, 0))
+    return socket.create_connection((name, int(port)), timeout=120, source_address=(host, 0))
 
 
 def head(method, path, headers):
@@ -125,7 +125,7 @@ def send_raw(proxy, request):
         return proxy.said(port, after=after)
 
 
-def ends(connection, *, within_s=30):
+def ends(connection, *, within_s=120):
     """Return True as soon as the other side closes the connection. Raise TimeoutError if it does not close the
     connection in time.
     """
@@ -377,7 +377,7 @@ def ask_grpc(proxy, method, message, *, metadata=()):
     with grpc.insecure_channel(proxy.grpc, [("grpc.max_send_message_length", -1)]) as channel:
         call = channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
         try:
-            call(message, timeout=30, metadata=metadata)
+            call(message, timeout=120, metadata=metadata)
         except grpc.RpcError as error:
             return error.code().name, error.details()
         return "", ""
@@ -587,7 +587,7 @@ def test_a_message_over_the_limit_is_rejected_by_the_proxy(proxy, clients, tmp_p
     target = f"http://{proxy.grpc}/inference.GRPCInferenceService/ModelInfer"
     options = ["-sS", "--http2-prior-knowledge", "-H", "te: trailers", "-D", "-", "-o", "/dev/null"]
     command = ["curl", *options, "--data-binary", f"@{tmp_path}/message", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     # Envoy checks the received size, and HAProxy checks the declared size.
     words = {"haproxy": "the message exceeds 64 MiB", "envoy": "send one image input, as raw contents"}[proxy.kind]
     assert f"grpc-message: proxy: {words}" in done.stdout, done.stderr
@@ -631,7 +631,7 @@ def test_even_without_a_proxy_no_http_request_ends_a_process(triton, oracle):
 
 
 def get(address, path, headers):
-    connection = http.client.HTTPConnection(address, timeout=30)
+    connection = http.client.HTTPConnection(address, timeout=120)
     try:
         connection.request("GET", path, headers=headers)
         return connection.getresponse().status
@@ -647,7 +647,7 @@ def test_without_the_proxy_a_grpc_message_makes_triton_allocate_its_memory(tmp_p
         with grpc.insecure_channel(server.grpc_url) as channel:
             call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
             with pytest.raises(grpc.RpcError):
-                call(infer_message() + b"\x2a\x00" * (1 << 20), timeout=60)
+                call(infer_message() + b"\x2a\x00" * (1 << 20), timeout=120)
         assert process.memory_info().rss - before > 100 << 20  # the message itself has 2 MiB
 
 
@@ -681,13 +681,13 @@ def test_a_slow_message_is_cut_off(proxy, clients):
     ended = threading.Event()
 
     def nothing():
-        ended.wait(60)
+        ended.wait(120)
         yield from ()
 
     with grpc.insecure_channel(proxy.grpc) as channel:
         call = channel.stream_unary("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.RpcError, match=r"408|request timeout"):
-            call(nothing(), timeout=60)
+            call(nothing(), timeout=120)
         ended.set()
     assert clients.ask([PHOTO], protocol="grpc") == "right"
 

@@ -94,7 +94,7 @@ def test_clips_sent_by_curl_and_the_number_of_frames(server, encoded, wanted):
     request = urllib.request.Request(
         f"{server.http_url}/v2/models/clips/infer", encoded["vp9.webm"], {**RAW}, method="POST"
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:
         body = answer.read()
         split = int(answer.headers["Inference-Header-Content-Length"])
     tensors = body[split:]
@@ -102,7 +102,7 @@ def test_clips_sent_by_curl_and_the_number_of_frames(server, encoded, wanted):
 
     def counted():
         line = r'^pixprep_(images|frames)_total{model="clips",(?:result="ok",)?version="1"} (\d+)'
-        with urllib.request.urlopen(server.metrics_url, timeout=30) as answer:
+        with urllib.request.urlopen(server.metrics_url, timeout=120) as answer:
             numbers = dict(re.findall(line, answer.read().decode(), re.MULTILINE))
         return numbers and int(numbers["frames"]) == 6 * int(numbers["images"])
 
