@@ -177,17 +177,6 @@ def test_an_error_of_a_source_is_a_data_error_or_counts_as_a_broken_sample(error
         assert re.search(words, str(broken))
 
 
-def test_a_bug_in_the_source_is_not_a_broken_sample():
-    for wrong, words in (
-        ({"picture": b""}, 'sample 0 has no field "image"; its fields are: picture'),
-        ({"image": "a.jpg"}, 'sample 0: "image" must be the bytes of a file or its pathlib.Path, not str'),
-        ({"image": np.zeros((8, 8, 3), np.uint8)}, "must be the bytes of a file or its pathlib.Path, not ndarray"),
-        (9, 'sample 0 must be a dict with an "image", not int: pixprep.read.rows accepts other types of rows'),
-    ):
-        with loader([wrong] * 8, on_error="skip") as ours, pytest.raises(pp.DataError, match=re.escape(words)):
-            list(ours)
-
-
 def test_a_photo_whose_rotation_contradicts_its_annotation_is_rejected():
     source = samples(8)
     for index, sample in enumerate(source):

@@ -88,6 +88,19 @@ def voc(*objects, xml=None):
     return read.voc(".")[2]
 
 
+def voc_split(*names):
+    """Return the VOC samples of a split of these names."""
+    write_voc(Path())
+    Path("ImageSets", "Main", "part.txt").write_text("\n".join(names), encoding="utf-8")
+    return read.voc(".", "part")
+
+
+def batches(source, **options):
+    """Return all batches of a source."""
+    with loader(source, **options) as one:
+        return list(one)
+
+
 def table(*labels, **options):
     """Return a table of files with these labels."""
     lines = ["image,label", *(f"a.jpg,{label}" for label in labels)]
