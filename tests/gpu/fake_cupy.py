@@ -70,9 +70,15 @@ class Array(np.ndarray):
         array.owner = memptr
         return array
 
+    gpu = 0  # index of the GPU whose memory contains the array
+
     @property
     def data(self):
         return Pointer(self.ctypes.data)
+
+    @property
+    def device(self):
+        return Place(self.gpu)
 
     def get(self):
         assert self.flags.c_contiguous
@@ -84,6 +90,7 @@ class Array(np.ndarray):
         assert np.isscalar(value)
         assert value == 0
         assert part.flags.c_contiguous
+        assert Device.depth(), ELSEWHERE
         super().__setitem__(key, value)
 
 
@@ -181,6 +188,13 @@ class Device:
         return getattr(cls._of_threads, "depth", 0)
 
 
+class Place(Device):
+    """Device of an array."""
+
+    def __init__(self, index):
+        self.index = self.id = index
+
+
 class Event:
     """Event of a mocked GPU, which is busy with the queued work until a caller synchronizes."""
 
@@ -209,13 +223,18 @@ def synchronize(ends=1):
     COPIED.clear()
 
 
+ELSEWHERE = "outside of a device context, CUDA uses the first GPU, which may not contain the array"
+
+
 def memset(address, value, n_bytes, stream):
+    assert Device.depth(), ELSEWHERE
     assert stream == Stream.ptr
     ctypes.memset(address, value, n_bytes)
 
 
 def memcpy_2d(*told):
     to, to_pitch, begin, pitch, n_bytes, rows, kind, stream = told
+    assert Device.depth(), ELSEWHERE
     assert (kind, stream) == (RUNTIME.memcpyDeviceToDevice, Stream.ptr)
     assert min(pitch, to_pitch) >= n_bytes, "CUDA refuses it"
     for row in range(rows):

@@ -1,5 +1,7 @@
 """Tests arrays in device memory: frames, arrays for custom operators, and batches that are passed to CuPy."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,70 @@ class OfTriton:
 
     def __dlpack__(self):
         return self._array
+
+
+class OfTorch(OfTriton):
+    """Tensor of PyTorch. Its array interface does not name the stream that computes it, but DLPack waits for it."""
+
+    @property
+    def __cuda_array_interface__(self):
+        raise AssertionError("nobody waits for the stream that computes the tensor")
+
+
+class Elsewhere(OfTriton):
+    def __dlpack_device__(self):
+        return 2, 1
+
+
+def test_the_work_that_computes_the_pixels_is_waited_for(gpu):
+    """The lanes wait for the streams of all callers, because several threads may call an engine."""
+    device, stream = gpu.Gpu(0), gpu.cupy.cuda.Stream
+    pixels = OfTorch(gpu.cupy.asarray(scene(60, 90)))
+    callers = [stream(non_blocking=True) for _ in range(2)]
+    stream.waited_for = ()
+    for number, caller in enumerate(callers):
+        caller.ptr = number + 1
+        with caller:
+            device.array(pixels)
+    with device.lane():
+        assert [event.stream for event in stream.waited_for] == callers
+    with device.lane():
+        pass
+    own = stream.current()
+    device.empty((1,), "uint8")  # forgets the work that has finished
+    stream.waited_for = ()
+    with device.lane():
+        assert [event.stream for event in stream.waited_for] == [own]
+    device.close()
+
+
+def test_pixels_in_the_memory_of_another_gpu_are_rejected(gpu):
+    """A kernel that reads them would end all work of the process on the GPU."""
+    pipeline = pp.Pipeline([pp.pixels(), *AFTER_DECODE])
+    elsewhere = gpu.cupy.asarray(scene(60, 90))
+    elsewhere.gpu = 1
+    message = (
+        "is in the memory of GPU 1, but the device of the engine is gpu:0: copy the array to that GPU, or "
+        'create an engine with device="gpu:1"'
+    )
+    with pp.Engine(pipeline, device="gpu") as engine:
+        for array in (elsewhere, Elsewhere(elsewhere)):
+            with pytest.raises(TypeError, match=f"^image 1 of 1: {type(array).__name__} {re.escape(message)}$"):
+                engine.run([array])
+
+
+@pytest.mark.usefixtures("gpu")
+def test_failed_rows_and_padded_batches_are_written_on_the_engines_own_gpu():
+    """The mock rejects writes outside of a device context, where CUDA would use the first GPU."""
+    resize = pp.Pipeline([pp.decode(), pp.resize(32, max_size=96), pp.tensor(dtype="uint8")])
+    for pipeline in (PIPELINE, resize):
+        images = [pp.ImageError("READ", "the object is missing"), jpeg(60, 80), jpeg(90, 50)]
+        expected = pp.Engine(pipeline).run_batch(images)
+        with pp.Engine(pipeline, device="gpu") as engine:
+            batch = engine.run_batch(images)
+            padded = batch.padded("tensor") if pipeline is resize else batch["tensor"]
+            assert np.array_equal(padded.get(), expected.padded("tensor") if pipeline is resize else expected["tensor"])
+            assert not padded.get()[0].any()
 
 
 @pytest.mark.parametrize("given", ["rgb", "bgr"])

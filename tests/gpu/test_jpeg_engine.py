@@ -172,7 +172,8 @@ def test_a_kind_of_sample_that_nvimagecodec_rejects_is_decoded_on_the_cpu(gpu):
         (
             "consistent",
             None,
-            "CUDA, without a hardware JPEG engine (a container needs NVIDIA_DRIVER_CAPABILITIES with video)",
+            "CUDA, without a hardware JPEG engine (a container needs NVIDIA_DRIVER_CAPABILITIES with video, and a MIG "
+            "instance needs a profile with media engines)",
         ),
         ("cuda", 7, "CUDA"),
         ("cpu", 7, "libjpeg-turbo (nvImageCodec's)"),

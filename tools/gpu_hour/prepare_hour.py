@@ -21,7 +21,7 @@ PYTHON = (3, 12)
 LIMIT = 50_000_000
 """Maximum size of a group in bytes. A call transfers up to 64 MiB, including the working tree of about 7 MiB."""
 GROUPS = {
-    "engine": "nvidia-nvimgcodec-cu13>=0.9 nvidia-nvjpeg>=13 msgspec pillow simplejpeg pytest pluggy iniconfig "
+    "engine": "nvidia-nvimgcodec-cu13>=0.9,<0.10 nvidia-nvjpeg>=13 msgspec pillow simplejpeg pytest pluggy iniconfig "
     "pygments hypothesis sortedcontainers",
     "pytriton": "nvidia-pytriton",
     "cupy13": "cupy-cuda13x<14 fastrlock",

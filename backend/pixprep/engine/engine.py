@@ -224,8 +224,10 @@ class Engine:
             rows=spans,
             plans=self.plan.outputs,
         )
-        for index in {*range(images)}.difference(valid):
-            self._set_errors(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
+        if len(valid) < images:
+            with self._device.lane():  # zeros are written on the device
+                for index in {*range(images)}.difference(valid):
+                    self._set_errors(batch, dict.fromkeys(batch.rows_of(index), encoded[index]))
         lock = Lock()  # two threads must not advance a generator at the same time
 
         def work(first: Chunk | None = None) -> None:  # each thread processes the next chunk as soon as it is idle
@@ -234,8 +236,9 @@ class Engine:
             while chunk is not None:
                 if is_abandoned is not None and all(is_abandoned(valid[index]) for index in chunk.indices):
                     results: Sequence[Decoded | ImageError] = ()
-                    for index in chunk.indices:
-                        self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
+                    with self._device.lane():
+                        for index in chunk.indices:
+                            self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
                 else:
                     with self._device.lane():
                         results = self._run_chunk(chunk, valid, batch, keep)

@@ -87,13 +87,15 @@ class Gpu:
             ) from None
         if index >= count:
             raise SetupError(f'device "gpu:{index}": this machine has {count} GPU(s), numbered from 0')
+        self._index = index
         self._device = cupy.cuda.Device(index)
         threshold = cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold
         self._change_pool(lambda pool: cupy.cuda.runtime.memPoolSetAttribute(pool, threshold, FREED_BYTES))
         self._local = threading.local()
         self._decoder: Decoder | None = None
         self._kernels: WeakSet[GpuKernel] = WeakSet()
-        self._queued: Any = None
+        self._queued: dict[int, Any] = {}
+        """Event after the work that the lanes must wait for, by the address of the caller's stream."""
         self._threads = ThreadPoolExecutor(threads or cores(), "pixprep-host")
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
@@ -133,22 +135,50 @@ class Gpu:
         """
         with self._device:
             array = cupy.empty(shape, dtype)
-            self._queued = cupy.cuda.get_current_stream().record()
+            self._wait_for_caller()
             return array
 
     def array(self, value: Any) -> Array:
         """See ``Device``.
 
-        Arrays on a GPU (from CuPy, PyTorch, JAX or Triton) become CuPy arrays, and all other arrays NumPy arrays.
+        Arrays on this GPU (from CuPy, PyTorch, JAX or Triton) become CuPy arrays, and all other arrays NumPy arrays.
+        DLPack is preferred, because the producer then lets the caller's current stream wait for the work that computes
+        the array. ``__cuda_array_interface__`` of PyTorch does not name a stream.
+
+        Raises:
+            TypeError: The value is not an array, or it is in the memory of a different GPU, which the kernels cannot
+                read.
         """
         with self._device:
             if isinstance(value, cupy.ndarray):
+                self._check_device(value.device.id)
                 return value
-            if hasattr(value, "__cuda_array_interface__"):
-                return cupy.asarray(value)
-            if hasattr(value, "__dlpack__") and value.__dlpack_device__()[0] == _DLPACK_CUDA:
-                return cupy.from_dlpack(value)
-            return host_array(value)
+            if hasattr(value, "__dlpack__"):
+                kind, index = value.__dlpack_device__()
+                if kind != _DLPACK_CUDA:
+                    return host_array(value)
+                self._check_device(index)
+                array = cupy.from_dlpack(value)
+            elif hasattr(value, "__cuda_array_interface__"):
+                array = cupy.asarray(value)
+                self._check_device(array.device.id)
+            else:
+                return host_array(value)
+            self._wait_for_caller()
+            return array
+
+    def _check_device(self, index: int) -> None:
+        if index != self._index:
+            raise TypeError(
+                f"is in the memory of GPU {index}, but the device of the engine is gpu:{self._index}: copy the array "
+                f'to that GPU, or create an engine with device="gpu:{index}"'
+            )
+
+    def _wait_for_caller(self) -> None:
+        """Let the lanes wait for the work that the caller's current stream has queued until now."""
+        stream = cupy.cuda.get_current_stream()
+        queued = {pointer: event for pointer, event in self._queued.items() if not event.done}
+        self._queued = queued | {stream.ptr: stream.record()}
 
     def on_host(self, array: Array) -> Any:
         """See ``Device``."""
@@ -158,15 +188,15 @@ class Gpu:
     def lane(self) -> Iterator[None]:
         """See ``Device``. Each thread has its own CUDA stream.
 
-        The stream waits for the work that was queued before the latest call of ``empty``.
+        The stream waits for the work that the callers' streams had queued at the latest call of ``empty`` or ``array``.
         """
         with self._device:
             lent: _Lent | None = getattr(self._local, "lent", None)
             if lent is None:
                 lent = self._local.lent = _Lent(self._device.id)
             with lent.stream:
-                if self._queued is not None:
-                    lent.stream.wait_event(self._queued)
+                for event in self._queued.values():
+                    lent.stream.wait_event(event)
                 try:
                     yield
                 finally:

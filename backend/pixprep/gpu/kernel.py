@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -166,11 +166,13 @@ class GpuKernel:
 
 def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:
     """Pad each image's tensor to ``shape``, and stack them into one array (n, *shape); see ``Batch.padded``."""
-    whole = cupy.empty((len(values), *shape), spec.dtype)
-    for one, value in zip(whole, values, strict=True):
-        _fill(one, spec)
-        lay(cupy.asarray(value), one)
-    cupy.cuda.get_current_stream().synchronize()
+    arrays = [cupy.asarray(value) for value in values]
+    with arrays[0].device if arrays else nullcontext():  # the current device may differ
+        whole = cupy.empty((len(values), *shape), spec.dtype)
+        for one, array in zip(whole, arrays, strict=True):
+            _fill(one, spec)
+            lay(array, one)
+        cupy.cuda.get_current_stream().synchronize()
     return whole
 
 
@@ -179,14 +181,15 @@ def joined(values: Sequence[Any]) -> Any:
 
     The other axes of the arrays must have equal lengths.
     """
-    counts = [len(value) for value in values]
-    whole = cupy.empty((sum(counts), *values[0].shape[1:]), values[0].dtype)
-    begin = 0
-    for count, value in zip(counts, values, strict=True):
-        if count:
-            lay(cupy.asarray(value), whole[begin : begin + count])
-        begin += count
-    cupy.cuda.get_current_stream().synchronize()
+    arrays = [cupy.asarray(value) for value in values]
+    with arrays[0].device:  # the current device may differ
+        whole = cupy.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
+        begin = 0
+        for array in arrays:
+            if len(array):
+                lay(array, whole[begin : begin + len(array)])
+            begin += len(array)
+        cupy.cuda.get_current_stream().synchronize()
     return whole
 
 

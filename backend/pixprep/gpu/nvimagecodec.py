@@ -305,7 +305,10 @@ class NvImageCodec:
             has_hardware = False
         if has_hardware:
             return "the hardware JPEG engine, and CUDA for images that it does not support"
-        return "CUDA, without a hardware JPEG engine (a container needs NVIDIA_DRIVER_CAPABILITIES with video)"
+        return (
+            "CUDA, without a hardware JPEG engine (a container needs NVIDIA_DRIVER_CAPABILITIES with video, and a MIG "
+            "instance needs a profile with media engines)"
+        )
 
 
 def to_array(image: Any) -> Any:
