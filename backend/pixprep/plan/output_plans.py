@@ -297,64 +297,61 @@ OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "vi
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoxesPlan:
-    """Plan of an output that contains the boxes of a sample. Its attributes are the fields of the op ``boxes``."""
+class RowsPlan:
+    """Base class of the plans of boxes and points, which have one row per object."""
 
-    field: ClassVar[str] = "boxes"
     is_mask: ClassVar[bool] = False
     margin: ClassVar[int] = NO_ROW
     geometry: Geometry
-    format: BoxFormat
     normalized: bool
     clip: bool
+    pad: int | None
+
+    @property
+    def kind(self) -> str:
+        """Name of the rows in descriptions."""
+        return "points, x before y,"
+
+    def missing(self, pad: int | None) -> int | None:
+        """See ``MaskPlan``."""
+        del pad
+        return None if self.pad is None else NO_ROW
+
+    @property
+    def meaning(self) -> str:
+        """Description of the values."""
+        unit = "fractions of the sides" if self.normalized else "pixels"
+        rows = "one array per image" if self.pad is None else f"{self.pad} rows per image, padded with -1"
+        return f"{self.kind} in {unit} of the image at this op, {rows}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxesPlan(RowsPlan):
+    """Plan of an output that contains the boxes of a sample. Its attributes are the fields of the op ``boxes``."""
+
+    field: ClassVar[str] = "boxes"
+    format: BoxFormat
     min_size: float
     min_visible: float
     min_area: float = 0.0
-    pad: int | None
     follow: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """See ``RowsPlan``."""
+        return f"{self.format} boxes"
 
     def takes_along(self, name: str) -> bool:
         """Return whether a field of a sample contains one value per box. A value is dropped together with its box."""
         return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
 
-    def missing(self, pad: int | None) -> int | None:
-        """See ``MaskPlan``."""
-        del pad
-        return None if self.pad is None else NO_ROW
-
-    @property
-    def meaning(self) -> str:
-        """Description of the values."""
-        return _in_rows(f"{self.format} boxes", self.pad, is_normalized=self.normalized)
-
 
 @dataclass(frozen=True, kw_only=True)
-class PointsPlan:
+class PointsPlan(RowsPlan):
     """Plan of an output that contains the points of a sample. Its attributes are the fields of the op ``points``."""
 
     field: ClassVar[str] = "points"
-    is_mask: ClassVar[bool] = False
-    margin: ClassVar[int] = NO_ROW
-    geometry: Geometry
     flip_pairs: tuple[tuple[int, int], ...] = ()
-    normalized: bool
-    clip: bool
-    pad: int | None
-
-    def missing(self, pad: int | None) -> int | None:
-        """See ``MaskPlan``."""
-        del pad
-        return None if self.pad is None else NO_ROW
-
-    @property
-    def meaning(self) -> str:
-        """Description of the values."""
-        return _in_rows("points, x before y,", self.pad, is_normalized=self.normalized)
-
-
-def _in_rows(what: str, pad: int | None, *, is_normalized: bool) -> str:
-    rows = "one array per image" if pad is None else f"{pad} rows per image, padded with -1"
-    return f"{what} in {'fractions of the sides' if is_normalized else 'pixels'} of the image at this op, {rows}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,16 @@ class Fork:
     plans: Mapping[tuple[int, ...], Plan]
 
 
+def _by_kind(kind: type[AnyPlan]) -> cached_property[Mapping[str, AnyPlan]]:
+    """Return a property of a plan that contains its outputs and annotations of one class, by name."""
+
+    def found(plan: Plan) -> Mapping[str, AnyPlan]:
+        every = {**plan.outputs, **plan.annotations}
+        return {name: each for name, each in every.items() if isinstance(each, kind)}
+
+    return cached_property(found)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """Compiled pipeline.
@@ -115,6 +125,8 @@ class Plan:
         fork: Random choice between plans with different geometries. If there is a fork, ``outputs`` describes the
             properties that all of these plans share, together with the geometry of the first leaf.
         leaf: Index of this plan in the ``leaves`` of the root plan (see ``Placement.leaf``).
+        tensors, flows, numbers: The outputs with tensors, optical flow and numbers such as sizes, by name.
+        boxes, points, masks: The annotations with boxes, points and masks, by name.
     """
 
     is_gray: bool
@@ -153,39 +165,12 @@ class Plan:
         """Whether an image is converted to one tensor per box, or per other region, in the image's inputs."""
         return any(spec.is_region for spec in self.inputs.values())
 
-    def _of(self, kind: type[AnyPlan]) -> Mapping[str, AnyPlan]:
-        every = {**self.outputs, **self.annotations}
-        return {name: each for name, each in every.items() if isinstance(each, kind)}
-
-    @cached_property
-    def tensors(self) -> Mapping[str, TensorPlan]:
-        """Tensors by name."""
-        return self._of(TensorPlan)
-
-    @cached_property
-    def flows(self) -> Mapping[str, FlowPlan]:
-        """Outputs with optical flow by name."""
-        return self._of(FlowPlan)
-
-    @cached_property
-    def numbers(self) -> Mapping[str, NumbersPlan]:
-        """Outputs with sizes, scales and other numbers by name."""
-        return self._of(NumbersPlan)
-
-    @cached_property
-    def boxes(self) -> Mapping[str, BoxesPlan]:
-        """Annotations with boxes by name."""
-        return self._of(BoxesPlan)
-
-    @cached_property
-    def points(self) -> Mapping[str, PointsPlan]:
-        """Annotations with points by name."""
-        return self._of(PointsPlan)
-
-    @cached_property
-    def masks(self) -> Mapping[str, MaskPlan]:
-        """Annotations with segmentation maps and instance masks by name."""
-        return self._of(MaskPlan)
+    tensors = _by_kind(TensorPlan)
+    flows = _by_kind(FlowPlan)
+    numbers = _by_kind(NumbersPlan)
+    boxes = _by_kind(BoxesPlan)
+    points = _by_kind(PointsPlan)
+    masks = _by_kind(MaskPlan)
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | Extern, ...]:

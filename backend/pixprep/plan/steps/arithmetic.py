@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -63,10 +63,7 @@ class Affine(ArithmeticStep):
     scale: tuple[float, ...]
     offset: tuple[float, ...]
 
-    @property
-    def operation(self) -> Operation:
-        """See ``ArithmeticStep``."""
-        return "affine"
+    operation: ClassVar[Operation] = "affine"
 
     @property
     def operands(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -135,10 +132,7 @@ class ByOwn(ArithmeticStep):
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
-    @property
-    def operation(self) -> Operation:
-        """See ``ArithmeticStep``."""
-        return "by_own"
+    operation: ClassVar[Operation] = "by_own"
 
     @property
     def statistic(self) -> Own:

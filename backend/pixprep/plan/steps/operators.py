@@ -6,7 +6,8 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType, NoneType, UnionType
@@ -213,15 +214,9 @@ class Extern(Step, frozen=True):
         if operator.motion is None:
             return None
         rows, columns = self.size or (height, width)
-        try:
+        with _blaming(operator, "motion of "):
             motion = _motion(operator.motion(height, width, **self._named))
             return motion if np.linalg.inv(motion)[2] @ (columns / 2, rows / 2, 1) >= 0 else -motion
-        except ImageError as error:
-            raise ImageError("OPERATOR", f"motion of {operator}: {error.detail}") from None
-        except (Exception, SystemExit) as error:
-            log.exception("the motion of the operator %s failed", operator)
-            name = type(error).__name__
-            raise ImageError("OPERATOR", f"motion of {operator} failed on this image ({name}); see the log") from None
 
     @property
     def _named(self) -> dict[str, Any]:
@@ -253,14 +248,8 @@ class Extern(Step, frozen=True):
         """
         operator = self.operator
         kind = type(array)
-        try:
+        with _blaming(operator):
             result = operator.function(array, **self._named)
-        except ImageError as error:  # the operator raised it to send this message to the client
-            raise ImageError("OPERATOR", f"{operator}: {error.detail}") from None
-        except (Exception, SystemExit) as error:
-            log.exception("the operator %s failed", operator)
-            name = type(error).__name__
-            raise ImageError("OPERATOR", f"{operator} failed on this image ({name}); see the log") from None
         if not isinstance(result, kind) or tuple(result.shape) != tuple(shape) or result.dtype != dtype:
             shaped = hasattr(result, "shape") and hasattr(result, "dtype")
             form = f"{result.dtype} {tuple(result.shape)}" if shaped else type(result).__name__
@@ -268,6 +257,24 @@ class Extern(Step, frozen=True):
             log.error("the operator %s", detail.removeprefix("the operator "))
             raise ImageError("OPERATOR", detail)
         return result
+
+
+@contextmanager
+def _blaming(operator: Operator, what: str = "") -> Iterator[None]:
+    """Convert the exceptions of a user's function to an ImageError, and log their traceback.
+
+    Args:
+        operator: Operator that the function belongs to.
+        what: Description of the function, if it is not the operator itself.
+    """
+    try:
+        yield
+    except ImageError as error:  # the function raised it to send this message to the client
+        raise ImageError("OPERATOR", f"{what}{operator}: {error.detail}") from None
+    except (Exception, SystemExit) as error:
+        log.exception("the %soperator %s failed", what and f"{what}the ", operator)
+        name = type(error).__name__
+        raise ImageError("OPERATOR", f"{what}{operator} failed on this image ({name}); see the log") from None
 
 
 def _motion(found: Any) -> npt.NDArray[np.float64]:
