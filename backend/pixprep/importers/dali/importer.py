@@ -6,35 +6,40 @@ contain the version of DALI.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
-from pixprep.importers.dali.clips import CLIPS, STREAM, check_supports_clips, sequences_of, strided
-from pixprep.importers.dali.geometry import DECODERS
+from pixprep.importers.dali.geometry import CHANNEL_ORDER_HINT
 from pixprep.importers.dali.graph import Operator, batch_size, graph
-from pixprep.importers.dali.numbers import NUMBERS
-from pixprep.importers.dali.ops import AFTER_EXPANDED, IMAGES
-from pixprep.importers.dali.requests import (
-    bounded,
+from pixprep.importers.dali.images import AFTER_EXPANDED, IMAGES
+from pixprep.importers.dali.inputs import (
+    DECODERS,
+    STREAM,
+    VIDEO,
     check_arguments,
+    check_supports_clips,
     converted_input,
+    decode_video,
     dtype_of,
     frame_of,
     is_number,
+    sequences_of,
     source_of,
+    strided,
 )
+from pixprep.importers.dali.numbers import NUMBERS
 from pixprep.importers.dali.rules import output_rule
 from pixprep.importers.dali.script import serialized
-from pixprep.importers.dali.values import Encoded, Image, Numbers, ResizedError, Value, lowered
-from pixprep.importers.dali.windows import CHANNEL_ORDER_HINT
+from pixprep.importers.dali.sizes import lowered
+from pixprep.importers.dali.values import Encoded, Image, Numbers, ResizedError, Value
 from pixprep.importers.fields import Fields, error_prefix, read_file, reading
-from pixprep.pipeline.ops import Decode, Op, Tensor, changed
+from pixprep.pipeline.ops import MAX_SIDE, Decode, Op, Pad, Resize, Tensor, changed
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Chroma
@@ -185,20 +190,38 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _evaluate(
-    operators: Sequence[Operator], requested: Sequence[str], clip: str | None, dtypes: Mapping[str, str]
+    operators: Sequence[Operator],
+    requested: Sequence[str],
+    clip: str | None = None,
+    dtypes: Mapping[str, str] = MappingProxyType({}),
+    before: Mapping[str, Value] = MappingProxyType({}),
 ) -> dict[str, Value]:
-    """Evaluate the operators that the requested outputs depend on, and return all tensors by name."""
-    needed, values = _needed(operators, requested), dict[str, Value]()
+    """Evaluate the operators that the requested outputs depend on, and return all tensors by name.
+
+    Args:
+        operators: Operators of the graph, in topological order.
+        requested: Names of the requested tensors.
+        clip: Option of ``from_dali``.
+        dtypes: Option of ``from_dali``.
+        before: Tensors of a previous evaluation, by name. Only operators on numbers are then evaluated again, for the
+            sizes that ``using_sizes`` sets.
+
+    Raises:
+        ResizedError: An operator computes numbers together with an image, which is not evaluated again.
+    """
+    needed = _needed(operators, requested)
+    numbers = {name for name, value in before.items() if isinstance(value, Numbers)}
+    values = {name: value for name, value in before.items() if name not in numbers}
     for operator in operators:
-        if needed.isdisjoint(operator.outputs):
+        if needed.isdisjoint(operator.outputs) or (before and numbers.isdisjoint(operator.outputs)):
             continue
+        if before and any(name in before and name not in numbers for name in operator.outputs):
+            raise ResizedError
         if operator.name in _SOURCES:
             values[operator.outputs[0]] = source_of(operator, dtypes)
             continue
-        recompute = partial(_recompute, operators, values)
-        computed = {key: _argument(values, name, recompute) for key, name in operator.computed.items()}
-        arguments = {**operator.arguments, **computed}
-        with reading(arguments, operator.where) as fields:
+        computed = {key: _argument(operators, values, name) for key, name in operator.computed.items()}
+        with reading({**operator.arguments, **computed}, operator.where) as fields:
             fields.ignore(*_COMMON_ARGUMENTS)
             is_stream = operator.name == STREAM
             results = (sequences_of(operator, fields, clip),) if is_stream else _apply(operator, fields, values)
@@ -206,36 +229,16 @@ def _evaluate(
     return values
 
 
-def _argument(values: Mapping[str, Value], name: str, recompute: Callable[[str], Numbers]) -> Any:
+def _argument(operators: Sequence[Operator], values: Mapping[str, Value], name: str) -> Any:
     """Return the value of an argument that a tensor provides. Constants are returned as Python numbers or lists."""
+
+    def recompute() -> Numbers:
+        result = _evaluate(operators, [name], before=values)[name]
+        assert isinstance(result, Numbers)
+        return result
+
     value = values.get(name)
-    return replace(value, recompute=partial(recompute, name)).plain if isinstance(value, Numbers) else value
-
-
-def _recompute(operators: Sequence[Operator], values: Mapping[str, Value], name: str) -> Numbers:
-    """Compute the numbers of a tensor again, for the sizes that ``using_sizes`` sets.
-
-    Raises:
-        ResizedError: The numbers depend on the size after an op that resizes the image.
-    """
-    requested = _needed(operators, [name])
-    found: dict[str, Value] = {key: value for key, value in values.items() if not isinstance(value, Numbers)}
-    for operator in operators:
-        results = [values[output] for output in operator.outputs if output in values]
-        if requested.isdisjoint(operator.outputs) or not any(isinstance(result, Numbers) for result in results):
-            continue
-        if not all(isinstance(result, Numbers) for result in results):
-            raise ResizedError
-        computed = {
-            key: _argument(found, each, partial(_recompute, operators, values))
-            for key, each in operator.computed.items()
-        }
-        with reading({**operator.arguments, **computed}, operator.where) as fields:
-            fields.ignore(*_COMMON_ARGUMENTS)
-            found.update(zip(operator.outputs, _apply(operator, fields, found), strict=False))
-    result = found[name]
-    assert isinstance(result, Numbers)
-    return result
+    return replace(value, recompute=recompute).plain if isinstance(value, Numbers) else value
 
 
 def _needed(operators: Sequence[Operator], requested: Sequence[str]) -> set[str]:
@@ -260,7 +263,7 @@ def _apply(operator: Operator, fields: Fields, values: Mapping[str, Value]) -> t
         check_supports_clips(operator.name, first)
         if first.is_expanded and operator.name not in AFTER_EXPANDED:
             raise PipelineError("is not supported after expand_dims: move expand_dims to the end of the graph")
-    if isinstance(first, Encoded) and operator.name not in (*DECODERS, *CLIPS, "PeekImageShape"):
+    if isinstance(first, Encoded) and operator.name not in (*DECODERS, VIDEO, "PeekImageShape"):
         if is_number(operator):
             return (converted_input(operator.name, first, fields),)
         inputs = [frame_of(first), *inputs[1:]]
@@ -270,8 +273,8 @@ def _apply(operator: Operator, fields: Fields, values: Mapping[str, Value]) -> t
         if not isinstance(first, Encoded) or not len(inputs) == len(operator.inputs) <= max_inputs:
             raise PipelineError(f"its input {_listed(operator.inputs)} is not the encoded image")
         result = DECODERS[operator.name](first, fields, *inputs[1:])
-    elif operator.name in CLIPS and isinstance(first, Encoded) and len(operator.inputs) == 1:
-        result = CLIPS[operator.name](first, fields)
+    elif operator.name == VIDEO and isinstance(first, Encoded) and len(operator.inputs) == 1:
+        result = decode_video(first, fields)
     elif operator.name in IMAGES and any(isinstance(value, Image) for value in inputs):
         result = IMAGES[operator.name](inputs, fields)
     elif operator.name in NUMBERS and len(inputs) == len(operator.inputs) and not isinstance(first, Image):
@@ -351,3 +354,59 @@ def _merged(chains: Sequence[tuple[Op, ...]]) -> list[Op]:
                 ops.append(merged_op)
             at = positions[chain[:length]]
     return ops
+
+
+def bounded(ops: Sequence[Op], max_size: int | None) -> list[Op]:
+    """Limit the sizes that are inputs of the request, if the size of a tensor depends on these inputs.
+
+    Args:
+        ops: Ops of the pipeline.
+        max_size: Maximum height and width in pixels. None is allowed only if no tensor size depends on the request.
+
+    Raises:
+        PipelineError: ``max_size`` is missing, or is specified although it has no effect.
+    """
+    resized = [op for op in ops if _requested_size(op)]
+    if not resized:
+        if max_size is not None:
+            raise PipelineError(
+                "the option max_size applies only to sizes that are inputs of the request, but the graph does not have "
+                "such an input"
+            )
+        return list(ops)
+    unlimited = [op if _requested_size(op) != "crop" else changed(op, max_size=MAX_SIDE) for op in ops]
+    ops_with_min = [changed(op, min_height=1) if isinstance(op, Tensor) else op for op in unlimited]
+    is_open = False
+    try:
+        is_open = any(output.spec.is_open for output in Pipeline(ops_with_min).outputs.values())
+    except PipelineError as error:
+        if error.limit != "response":
+            raise
+        is_open = True
+    if not is_open:
+        if max_size is not None:
+            raise PipelineError(
+                "the option max_size applies only to a tensor whose size is an input of the request, but the size of "
+                "the tensor is fixed"
+            )
+        return [changed(op, max_size=None) if _requested_size(op) == "crop" else op for op in ops]
+    if max_size is None:
+        raise PipelineError(
+            "the size of the tensor is an input of the request: limit its sides with the option max_size, such as "
+            "--option max_size=1280"
+        )
+    for op in resized:
+        if isinstance(op, Resize) and None in (op.height, op.width) and op.side != "longer":
+            raise PipelineError(
+                "a resize with an input of the request as its height, its width or its shorter side is supported only "
+                "if a crop follows"
+            )
+    return [changed(op, max_size=max_size) if _requested_size(op) else op for op in ops]
+
+
+def _requested_size(op: Op) -> str:
+    """Return ``resize``, ``pad`` or ``crop`` if an op's size is an input of the request, and ``""`` if it is not."""
+    names = ("size", "height", "width")
+    is_requested = any(isinstance(getattr(op, name, None), str) for name in names)
+    is_requested = is_requested and "share" not in getattr(op, "unit", "")
+    return ("resize" if isinstance(op, Resize) else "pad" if isinstance(op, Pad) else "crop") if is_requested else ""

@@ -13,19 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali.values import (
-    TYPES,
-    UNKNOWN,
-    Encoded,
-    Image,
-    Numbers,
-    Value,
-    common_sources,
-    constant,
-    current_sizes,
-    lowered,
-    size_of,
-)
+from pixprep.importers.dali.sizes import UNKNOWN, current_sizes, lowered
+from pixprep.importers.dali.values import TYPES, Encoded, Image, Numbers, Value, common_sources, constant, size_of
 from pixprep.importers.fields import Fields, finite
 from pixprep.plan.profiles.dali import glibc_sine
 

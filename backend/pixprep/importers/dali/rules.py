@@ -1,7 +1,7 @@
 """Finds ops that compute the same numbers as the arithmetic of a DALI graph.
 
 A graph can compute the size of a resize, the window of a crop, or an output from the size of an image. This module
-tries candidate ops until one computes the same numbers as the graph for all image sizes in ``values.SIZES``. A resize
+tries candidate ops until one computes the same numbers as the graph for all image sizes in ``sizes.SIZES``. A resize
 that is not preceded by other geometric ops is also compared for all sizes up to ``sizes.LARGEST``.
 """
 
@@ -18,21 +18,19 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.importers.dali.sizes import MAX_RATIO, every_size, is_array_rule
-from pixprep.importers.dali.sizes import sides as resized_sides
-from pixprep.importers.dali.sizes import sizes as resized
-from pixprep.importers.dali.values import (
+from pixprep.importers.dali.sizes import (
+    MAX_RATIO,
     SIZES,
     UNKNOWN,
-    Canvas,
-    Image,
-    Numbers,
-    ResizedError,
     Rows,
+    every_size,
+    is_array_rule,
     lowered,
-    size_of,
     sizes_after,
 )
+from pixprep.importers.dali.sizes import sides as resized_sides
+from pixprep.importers.dali.sizes import sizes as resized
+from pixprep.importers.dali.values import Canvas, Image, Numbers, ResizedError, size_of
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Anchor,
@@ -65,7 +63,10 @@ _SCALE_OUTPUTS = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
 
 
 def resize_rule(
-    image: Image, computed: Rows, how: dict[str, Any], recompute: Callable[[npt.NDArray[np.int64]], Rows] | None = None
+    image: Image,
+    computed: Rows,
+    how: dict[str, Any],
+    recompute: Callable[[npt.NDArray[np.int64]], Rows | None] | None = None,
 ) -> Resize:
     """Find the resize op that results in the sizes that a graph computes.
 
@@ -122,7 +123,7 @@ def resize_rule(
 
 
 def _difference(
-    op: Resize, recompute: Callable[[npt.NDArray[np.int64]], Rows] | None, *, is_integer: bool
+    op: Resize, recompute: Callable[[npt.NDArray[np.int64]], Rows | None] | None, *, is_integer: bool
 ) -> str | None:
     """Compare an op with a graph for all image sizes up to ``LARGEST``.
 
@@ -138,6 +139,7 @@ def _difference(
             computed = recompute(before)
         except ResizedError:
             return None
+        assert computed is not None
         expected = computed if is_integer else np.maximum(np.floor(computed + 0.5), 1)
         after = resized(step, before.astype(np.float64))
         differs = ((after[:, 0] != expected[:, 0]) | (after[:, 1] != expected[:, 1])) & (computed.max(1) <= MAX_SIDE)

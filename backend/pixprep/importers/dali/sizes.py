@@ -1,24 +1,118 @@
-"""Computes the output sizes of a resize op for many image sizes at once with NumPy.
+"""Computes the sizes of images before and after the ops of a graph.
 
-The formulas are those of ``plan.geometry_steps.Resize.size``. A test compares the results of both implementations.
+Numbers that depend on the size of an image are not handled symbolically. Instead, they are computed for each size in
+``SIZES``, with the same types and operations as in DALI. ``rules`` then searches for an op that results in the same
+numbers for all sizes. The formulas for a resize of many sizes at once are those of ``plan.geometry_steps.Resize.size``.
+A test compares the results of both implementations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.errors import ImageError, PipelineError
+from pixprep.pipeline import ops
 from pixprep.plan.geometry_steps import Resize
-from pixprep.spec import DALIS, SideRounding
+from pixprep.plan.lowered import Lowered
+from pixprep.spec import DALIS, ImageSpec, SideRounding
 
 Rows = npt.NDArray[np.float64]
+MAX_RATIO = 60
+"""Maximum aspect ratio of the images for which a resize op is compared with a graph."""
 LARGEST = 4096
 """Maximum height and width of the images for which a resize op is compared with a graph."""
 _HEIGHTS_PER_ARRAY = 64
-MAX_RATIO = 60
-"""Maximum aspect ratio of the images for which a resize op is compared with a graph."""
+UNKNOWN = -(1 << 40)
+"""Placeholder for an unknown number, such as the size after an op that rejects the image."""
+
+
+def _sizes() -> npt.NDArray[np.int64]:
+    """Return the (height, width) of images to test, as an array with shape (n, 2).
+
+    The array contains combinations of common lengths, followed by random, narrow, small and large sizes.
+    """
+    common = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
+    pairs = [(height, width) for height in (*common, 1920, 2560, 3024, 4032) for width in (*common, 1920, 2560, 4032)]
+    rng = np.random.default_rng(0)
+    random = np.exp(rng.uniform(np.log(16), np.log(5000), (3600, 2))).astype(np.int64)
+    side, ratio = np.exp(rng.uniform([0, np.log(16)], np.log([84, 60]), (300, 2))).T
+    narrow = np.stack([side, side * ratio], axis=1).astype(np.int64)
+    small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
+    large = np.exp(rng.uniform(np.log([5000, 90]), np.log(ops.MAX_SIDE), (150, 2))).astype(np.int64)
+    groups = (np.array(pairs), random, narrow, narrow[:, ::-1], np.array(small), large, large[:, ::-1])
+    sizes: npt.NDArray[np.int64] = np.concatenate(groups)
+    return sizes.compress(sizes.max(1) <= MAX_RATIO * sizes.min(1), axis=0)
+
+
+SIZES = _sizes()
+"""Image sizes for which numbers are computed. Their sides have 1 to ``MAX_SIDE`` pixels, and aspect ratios up to 60."""
+_CURRENT_SIZES: ContextVar[npt.NDArray[np.int64]] = ContextVar("_CURRENT_SIZES", default=SIZES)
+
+
+@contextmanager
+def using_sizes(sizes: npt.NDArray[np.int64]) -> Iterator[None]:
+    """Compute numbers for these image sizes, an array with shape (n, 2), instead of ``SIZES``."""
+    token = _CURRENT_SIZES.set(sizes)
+    try:
+        yield
+    finally:
+        _CURRENT_SIZES.reset(token)
+
+
+def current_sizes() -> npt.NDArray[np.int64]:
+    """Return the image sizes for which numbers are computed: ``SIZES``, or those that ``using_sizes`` sets."""
+    return _CURRENT_SIZES.get()
+
+
+@lru_cache(maxsize=64)
+def lowered(chain: tuple[ops.Op, ...]) -> tuple[Lowered, ImageSpec]:
+    """Lower some ops, beginning with ``decode``, and return the result with the spec of the image after them.
+
+    Raises:
+        PipelineError: The ops cannot follow each other.
+    """
+    first = cast("ops.FirstOp", chain[0])
+    before, spec = first.lower(), first.infer()
+    for op in chain[1:]:
+        assert isinstance(op, ops.ImageOp)
+        after = op.infer(spec)
+        before, spec = op.lower(before, spec, ""), after
+    return before, spec
+
+
+@lru_cache(maxsize=64)
+def sizes_after(chain: tuple[ops.Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
+    """Return the image sizes after some ops for each of ``SIZES``, as an array with shape (n, 2).
+
+    Args:
+        chain: Ops, beginning with ``decode``.
+        every: Stride of the sizes to compute. All others are ``UNKNOWN``, as are the sizes of rejected images.
+    """
+    before, spec = lowered(chain)
+    geometry = before.geometry
+    if geometry.takes_inputs and None in (spec.height, spec.width):
+        raise PipelineError("uses an image size that is an input of the request, which is not supported")
+    if len(chain) == 1 and every == 1:
+        return SIZES
+    step = before.resize
+    if every == 1 and step is not None and isinstance(chain[-1], ops.Resize) and is_array_rule(step):
+        input_sizes = sizes_after(chain[:-1])
+        is_known = (input_sizes > 0).all(1)
+        output_sizes = sizes(step, np.maximum(input_sizes, 1).astype(np.float64)).astype(np.int64)
+        return np.where((is_known & (output_sizes <= ops.MAX_SIDE).all(1))[:, None], output_sizes, UNKNOWN)
+    found = np.full((len(SIZES), 2), UNKNOWN)
+    for index in range(0, len(SIZES), every):
+        with suppress(ImageError):
+            found[index] = geometry.place(*SIZES[index].tolist()).size
+    return found
+
 
 _ROUNDING: dict[SideRounding, Callable[[Rows], Rows]] = {
     "down": np.floor,

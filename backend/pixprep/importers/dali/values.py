@@ -1,61 +1,28 @@
-"""Defines the inputs and outputs of operators in a DALI graph: encoded images, decoded images, and numbers.
-
-Numbers that depend on the size of an image are not handled symbolically. Instead, they are computed for each size in
-``SIZES``, with the same types and operations as in DALI. ``rules`` then searches for an op that results in the same
-numbers for all sizes.
-"""
+"""Defines the inputs and outputs of operators in a DALI graph: encoded images, decoded images, and numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import ImageError, PipelineError
-from pixprep.importers.dali.sizes import MAX_RATIO, is_array_rule, sizes
+from pixprep.errors import PipelineError
+from pixprep.importers.dali.sizes import SIZES, Rows, current_sizes, lowered, sizes_after
 from pixprep.importers.fields import Fields, finite
-from pixprep.pipeline.ops import MAX_SIDE, ColorMatrix, FirstOp, ImageOp, Levels, Normalize, Op, Resize, TensorDType
-from pixprep.plan.lowered import Lowered
-from pixprep.spec import ImageSpec, Layout
+from pixprep.pipeline.ops import ColorMatrix, Levels, Normalize, Op, TensorDType
+from pixprep.spec import Color, Layout
 
 _TYPES = "uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 float32 float64 bool"
 TYPES: dict[int, str] = dict(enumerate(_TYPES.split()))
 """NumPy dtypes by the values of DALI's enumeration ``DALIDataType``."""
+COLOR_TYPES: dict[int, Color] = {0: "rgb", 1: "bgr", 2: "gray"}
+"""Channel orders by the values of DALI's enumeration ``DALIImageType``."""
 TENSOR_DTYPES: dict[int, TensorDType] = {0: "uint8", 8: "float16", 9: "float32"}
-
-
-def _sizes() -> npt.NDArray[np.int64]:
-    """Return the (height, width) of images to test, as an array with shape (n, 2).
-
-    The array contains combinations of common lengths, followed by random, narrow, small and large sizes.
-    """
-    common = (16, 31, 32, 99, 100, 224, 225, 333, 375, 427, 480, 500, 639, 640, 641, 720, 960, 1080, 1280, 1281)
-    pairs = [(height, width) for height in (*common, 1920, 2560, 3024, 4032) for width in (*common, 1920, 2560, 4032)]
-    rng = np.random.default_rng(0)
-    random = np.exp(rng.uniform(np.log(16), np.log(5000), (3600, 2))).astype(np.int64)
-    side, ratio = np.exp(rng.uniform([0, np.log(16)], np.log([84, 60]), (300, 2))).T
-    narrow = np.stack([side, side * ratio], axis=1).astype(np.int64)
-    small = [(height, width) for height in range(1, 16) for width in range(1, 16)]
-    large = np.exp(rng.uniform(np.log([5000, 90]), np.log(MAX_SIDE), (150, 2))).astype(np.int64)
-    groups = (np.array(pairs), random, narrow, narrow[:, ::-1], np.array(small), large, large[:, ::-1])
-    sizes: npt.NDArray[np.int64] = np.concatenate(groups)
-    return sizes.compress(sizes.max(1) <= MAX_RATIO * sizes.min(1), axis=0)
-
-
-SIZES = _sizes()
-"""Image sizes for which numbers are computed. Their sides have 1 to ``MAX_SIDE`` pixels, and aspect ratios up to 60."""
-_CURRENT_SIZES: ContextVar[npt.NDArray[np.int64]] = ContextVar("_CURRENT_SIZES", default=SIZES)
-Rows = npt.NDArray[np.float64]
 MAX_SIZE = 4096
 """Maximum height and width of a tensor if the graph does not limit them. Unlike DALI, pixprep requires a limit."""
-UNKNOWN = -(1 << 40)
-"""Placeholder for an unknown number, such as the size after an op that rejects the image."""
 Source = tuple[str, bool]
 """Name of an encoded image, and whether the EXIF orientation is applied before its size is determined."""
 
@@ -300,21 +267,6 @@ class ResizedError(PipelineError):
     """
 
 
-@contextmanager
-def using_sizes(sizes: npt.NDArray[np.int64]) -> Iterator[None]:
-    """Compute numbers for these image sizes, an array with shape (n, 2), instead of ``SIZES``."""
-    token = _CURRENT_SIZES.set(sizes)
-    try:
-        yield
-    finally:
-        _CURRENT_SIZES.reset(token)
-
-
-def current_sizes() -> npt.NDArray[np.int64]:
-    """Return the image sizes for which numbers are computed: ``SIZES``, or those that ``using_sizes`` sets."""
-    return _CURRENT_SIZES.get()
-
-
 def keeps_size(image: Image) -> bool:
     """Return whether none of the ops changes the size of the image."""
     return np.array_equal(sizes_after(image.chain), SIZES)
@@ -326,49 +278,6 @@ def size_of(image: Image) -> Numbers:
         raise ResizedError
     size = sizes_after(image.chain) if current_sizes() is SIZES else current_sizes()
     return Numbers(size, frozenset({image.source}))
-
-
-@lru_cache(maxsize=64)
-def sizes_after(chain: tuple[Op, ...], every: int = 1) -> npt.NDArray[np.int64]:
-    """Return the image sizes after some ops for each of ``SIZES``, as an array with shape (n, 2).
-
-    Args:
-        chain: Ops, beginning with ``decode``.
-        every: Stride of the sizes to compute. All others are ``UNKNOWN``, as are the sizes of rejected images.
-    """
-    before, spec = lowered(chain)
-    geometry = before.geometry
-    if geometry.takes_inputs and None in (spec.height, spec.width):
-        raise PipelineError("uses an image size that is an input of the request, which is not supported")
-    if len(chain) == 1 and every == 1:
-        return SIZES
-    step = before.resize
-    if every == 1 and step is not None and isinstance(chain[-1], Resize) and is_array_rule(step):
-        input_sizes = sizes_after(chain[:-1])
-        is_known = (input_sizes > 0).all(1)
-        output_sizes = sizes(step, np.maximum(input_sizes, 1).astype(np.float64)).astype(np.int64)
-        return np.where((is_known & (output_sizes <= MAX_SIDE).all(1))[:, None], output_sizes, UNKNOWN)
-    found = np.full((len(SIZES), 2), UNKNOWN)
-    for index in range(0, len(SIZES), every):
-        with suppress(ImageError):
-            found[index] = geometry.place(*SIZES[index].tolist()).size
-    return found
-
-
-@lru_cache(maxsize=64)
-def lowered(chain: tuple[Op, ...]) -> tuple[Lowered, ImageSpec]:
-    """Lower some ops, beginning with ``decode``, and return the result with the spec of the image after them.
-
-    Raises:
-        PipelineError: The ops cannot follow each other.
-    """
-    first = cast("FirstOp", chain[0])
-    before, spec = first.lower(), first.infer()
-    for op in chain[1:]:
-        assert isinstance(op, ImageOp)
-        after = op.infer(spec)
-        before, spec = op.lower(before, spec, ""), after
-    return before, spec
 
 
 def argument_rows(value: Any, image: Image, fields: Fields, argument: str) -> npt.NDArray[np.float64]:
@@ -398,3 +307,21 @@ def common_sources(*values: Numbers) -> frozenset[Source]:
     if len(sources) > 1:
         raise PipelineError("combines the sizes of several images, which is not supported")
     return sources
+
+
+def number_of(fields: Fields, name: str, default: float | None = None) -> Any:
+    """Return a number, or the name of the request's input that contains it."""
+    value = fields.take(name)
+    return value.at(0) if isinstance(value, Encoded) else fields.number(name, default)
+
+
+def side_of(fields: Fields, name: str) -> Any:
+    """Return a height or width in pixels, or the name of the request's input that contains it."""
+    value = fields.take(name)
+    return value.at(0) if isinstance(value, Encoded) else fields.side(name)
+
+
+def pair_of(fields: Fields, name: str) -> tuple[Any, Any]:
+    """Return (height, width) in pixels, or the names of the request's inputs that contain them."""
+    value = fields.take(name)
+    return (value.at(0), value.at(1)) if isinstance(value, Encoded) else fields.pair(name)

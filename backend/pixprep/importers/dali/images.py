@@ -11,13 +11,24 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.importers.dali.geometry import COLOR_TYPES, GEOMETRY, Result, mirrors, warped
+from pixprep.importers.dali.geometry import (
+    CHANNEL_ORDER_HINT,
+    GEOMETRY,
+    Result,
+    axes_of,
+    colour,
+    cropped,
+    mirrors,
+    pads,
+    sliced,
+    subscripted,
+    warped,
+)
 from pixprep.importers.dali.numbers import expression, shape_of
-from pixprep.importers.dali.values import TYPES, Image, Numbers, Value, lowered, shortest_decimal
-from pixprep.importers.dali.windows import CHANNEL_ORDER_HINT, axes_of, colour, cropped, policy, sliced, subscripted
+from pixprep.importers.dali.sizes import lowered
+from pixprep.importers.dali.values import COLOR_TYPES, TYPES, Image, Numbers, Value, shortest_decimal
 from pixprep.importers.fields import Fields, finite, reals
 from pixprep.pipeline.ops import ColorMatrix, Erase, GaussianBlur, Levels, Normalize, Op, Pixels, as_tuple, changed
 from pixprep.pipeline.ops.limits import MAX_ONES
@@ -27,8 +38,6 @@ from pixprep.spec import ImageSpec, Layout, TensorSpec
 _UINT8, _FLOAT = 0, 9
 _LAYOUTS: dict[str, Layout] = {"CHW": "chw", "HWC": "hwc"}
 _CLIP_LAYOUTS: dict[str, Layout] = {"FCHW": "tchw", "FHWC": "thwc", "CFHW": "cthw"}
-
-F32 = npt.NDArray[np.float32]
 # In color_twist.h of DALI, hue rotates the I and Q components of YIQ, and saturation scales them.
 _TO_YIQ = np.array([[0.299, 0.587, 0.114], [0.596, -0.274, -0.321], [0.211, -0.523, 0.311]], np.float32)
 _FROM_YIQ = np.linalg.inv(_TO_YIQ.astype(np.float64)).astype(np.float32)
@@ -49,7 +58,7 @@ def _crop_mirror_normalize(image: Image, fields: Fields) -> Image:
     is_padded = fields.flag("pad_output") and image.channels == 3
     shift = fields.number("shift", 0.0)
     step = _add_normalize(replace(image, canvas=None), fields, "std", shift).chain[len(image.chain) :]
-    fill_values, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if policy(fields) == "pad" else (None, 0.0)
+    fill_values, fourth = (finite(fields.take("fill_values", 0.0)), 0.0) if pads(fields) else (None, 0.0)
     dtype = "output_dtype" if fields.has("output_dtype") else "dtype"  # output_dtype is the name up to DALI 1.0
     if fill_values is not None:
         _check_fill_values(fill_values, step, fields, is_padded=is_padded, is_levels=fields.take(dtype) == _UINT8)
