@@ -18,14 +18,8 @@ from pixprep.errors import PipelineError
 from pixprep.importers.albumentations_transforms import RANDOM, RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, error_prefix, opened, reading
-from pixprep.pipeline.ops import (
-    Boxes,
-    Decode,
-    Mask,
-    Op,
-    Points,
-    Tensor,
-)
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import Op
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.output_plans import OF_EACH_BOX
 from pixprep.spec import BoxFormat, Side
@@ -83,7 +77,7 @@ def from_albumentations(
     """
     served = trained = None
     version = "unknown"
-    first = Decode(apply_exif_orientation=apply_exif_orientation)
+    first = ops.Decode(apply_exif_orientation=apply_exif_orientation)
     if source is not None or training is None:
         values, where = _read(source, "transforms")
         version, served, paths = _ops(values, where, "serving", first, max_size)
@@ -145,7 +139,7 @@ def _positions(transform: Any) -> Iterator[str | None]:
 
 
 def _ops(
-    values: Mapping[str, Any], where: str, side: Side, first: Decode, max_size: int | None, *, mask: bool = False
+    values: Mapping[str, Any], where: str, side: Side, first: ops.Decode, max_size: int | None, *, mask: bool = False
 ) -> tuple[str, list[Op], list[str]]:
     """Convert the transforms for training or for serving.
 
@@ -164,8 +158,8 @@ def _ops(
     _add_transform(walk, transform, where)
     if side == "training":
         _add_mask(walk, is_requested=mask)
-    ops = [first, *walk.finished(where), *walk.annotations]
-    return version, [*ops, Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)], walk.paths
+    chain = [first, *walk.finished(where), *walk.annotations]
+    return version, [*chain, ops.Tensor(walk.dtype, walk.layout, max_size, channels=walk.channels)], walk.paths
 
 
 def _add_mask(walk: Walk, *, is_requested: bool) -> None:
@@ -186,7 +180,7 @@ def _add_mask(walk: Walk, *, is_requested: bool) -> None:
             )
             raise PipelineError(f"{problem}: the op mask pads with a single label, an integer from 0 to 255")
     if is_requested:
-        walk.annotations += (Mask(ignore=int(cast("float", fills[0]))),)
+        walk.annotations += (ops.Mask(ignore=int(cast("float", fills[0]))),)
     elif walk.mask_fills:
         listed = ", ".join(map(str, fills))
         log.warning(
@@ -297,7 +291,7 @@ def _add_annotations(walk: Walk, fields: Fields) -> None:
             )
             visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
         follow = tuple(name for name in labels if name not in OF_EACH_BOX and not name.startswith("box_"))
-        op = Boxes(form, is_normalized, min_size=min_size, min_visible=visible, min_area=area, follow=follow)
+        op = ops.Boxes(form, is_normalized, min_size=min_size, min_visible=visible, min_area=area, follow=follow)
         walk.annotations += (op,)
     if fields.has("keypoint_params"):
         with reading(fields.mapping("keypoint_params"), "keypoint_params") as points:
@@ -307,7 +301,7 @@ def _add_annotations(walk: Walk, fields: Fields) -> None:
                 points.refuse(
                     "remove_invisible", 'must be false: the op "points" keeps points that are outside the image'
                 )
-        walk.annotations += (Points(),)
+        walk.annotations += (ops.Points(),)
         log.warning(
             "in pixprep, the coordinate 0 of a point is the left edge of the image, not the centre of the first pixel: "
             "a horizontal flip maps x to width - x, but in Albumentations to width - 1 - x"

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pixprep.errors import PipelineError
-from pixprep.importers.fields import Fields, finite, one_level, reading, reals
+from pixprep.importers.fields import Fields, finite, reading, reals, shortest_decimal
 from pixprep.importers.walk import Walk as _Walk
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops import ImageOp, Normalize, Op, as_tuple
@@ -159,7 +159,7 @@ def _padding_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
     walk.mask_fills.setdefault(
         mode if mode != "constant" else int(value) if value.is_integer() else value, fields.where
     )
-    fill = one_level(fields.colour("fill"))
+    fill = fields.colour("fill", merges=True)
     return {"fill": fill, "padding_mode": mode} if mode == "constant" else {"padding_mode": mode}
 
 
@@ -289,8 +289,8 @@ def _normalize(walk: Walk, fields: Fields) -> None:
     maximum = np.float32(fields.number("max_pixel_value", positive=True))
     walk.values += (
         Normalize(
-            reals([float(str(mean)) for mean in np.array(means, np.float32) * maximum]),
-            reals([_as_decimal(std) for std in np.array(stds, np.float32) * maximum]),
+            reals([shortest_decimal(mean) for mean in np.array(means, np.float32) * maximum]),
+            reals([shortest_decimal(std, 1.0) for std in np.array(stds, np.float32) * maximum]),
             scale=1.0,
             arithmetic="fused_multiply",
         ),
@@ -298,15 +298,6 @@ def _normalize(walk: Walk, fields: Fields) -> None:
 
 
 _IMAGE_STATISTICS = ("image", "image_per_channel", "min_max", "min_max_per_channel")
-
-
-def _as_decimal(std: np.float32) -> float:
-    """Return the shortest decimal that rounds to a float32 number, for a readable pipeline file.
-
-    If the op ``normalize`` would compute a different reciprocal from the decimal, return the exact value.
-    """
-    decimal = float(str(std))
-    return decimal if np.float32(1 / decimal) == np.reciprocal(std) else float(std)
 
 
 def _to_tensor(walk: Walk, fields: Fields) -> None:
@@ -408,7 +399,7 @@ def _coarse_dropout(walk: Walk, fields: Fields) -> None:
     else:
         count, height, width = (fields.span(f"{name}_range") for name in ("num_holes", "hole_height", "hole_width"))
     holes = int(count[0]), int(count[1])
-    walk.add_uint8(ops.CoarseDropout(holes, height, width, one_level(fields.colour("fill")), 1.0))
+    walk.add_uint8(ops.CoarseDropout(holes, height, width, fields.colour("fill", merges=True), 1.0))
 
 
 def _warp(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
@@ -470,7 +461,7 @@ def _perspective(walk: Walk, fields: Fields) -> None:
     how: dict[str, Any] = {"scale": fields.span("scale")}
     level = fields.take("fill")
     if isinstance(level, int | float) and level and fields.take("border_mode") == 0:
-        how["fill"] = (one_level(fields.colour("fill")), 0, 0)  # OpenCV uses a single number for red only
+        how["fill"] = (fields.colour("fill", merges=True), 0, 0)  # OpenCV uses a single number for red only
     _warp(walk, fields, ops.RandomWarpPerspective, **how)
 
 

@@ -19,15 +19,7 @@ import msgspec
 from pixprep.errors import PipelineError, SetupError
 from pixprep.importers.fields import error_prefix
 from pixprep.pipeline.file import MAX_OPTION, Origin
-from pixprep.pipeline.ops import (
-    Letterbox,
-    Normalize,
-    Op,
-    RandomResizedCrop,
-    Resize,
-    Tensor,
-    changed,
-)
+from pixprep.pipeline.ops import Letterbox, Normalize, Op, RandomResizedCrop, Resize, Tensor, changed
 from pixprep.pipeline.ops.sizes import BySize
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Like, Side

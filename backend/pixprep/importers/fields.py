@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+import numpy as np
+
 from pixprep.errors import PipelineError
 from pixprep.pipeline.file import not_json, read_bytes
 from pixprep.pipeline.ops import MAX_SIDE, Levels, Reals
@@ -91,19 +93,20 @@ class Fields:
         """Return the value of a field that must be one finite number, or a list or array of three, one per channel."""
         return reals(self._finite(name, default, (1, 3), positive=positive))
 
-    def colour(self, name: str, *, truncates: bool = False) -> Levels:
+    def colour(self, name: str, *, truncates: bool = False, merges: bool = False) -> Levels:
         """Return the value of a field that must be one pixel value or three, one per channel. The default is black.
 
         Args:
             name: Name of the field.
             truncates: Whether to truncate fractional values. If false, they are rejected.
+            merges: Whether to return three equal values as a single one.
         """
         levels = finite(self.take(name, 0.0))
         if len(levels) not in (1, 3) or not all(0 <= x < 256 and (truncates or x.is_integer()) for x in levels):
             kind = "a number" if truncates else "an integer"
             self.refuse(name, f"must be {kind} from 0 to 255, or one for each of 3 channels")
         integers = tuple(int(level) for level in levels)
-        return integers[0] if len(integers) == 1 else integers
+        return integers[0] if len({*integers} if merges else integers) == 1 else integers
 
     def span(self, name: str, default: tuple[float, float] | None = None) -> tuple[float, float]:
         """Return the value of a field that must consist of two finite numbers, such as a minimum and a maximum."""
@@ -225,9 +228,15 @@ def reals(values: Sequence[float]) -> Reals:
     return tuple(values) if len(values) > 1 else values[0]
 
 
-def one_level(levels: Levels) -> Levels:
-    """Return a colour as a single pixel value if its channels are equal."""
-    return levels if isinstance(levels, int) or len({*levels}) > 1 else levels[0]
+def shortest_decimal(value: float, dividend: float | None = None) -> float:
+    """Return the shortest decimal that rounds to a float32 number, for a readable pipeline file.
+
+    If ``dividend`` is given, and its float32 quotient by the decimal differs from that by the number, the number is
+    returned unchanged.
+    """
+    decimal = float(str(np.float32(value)))
+    is_same = dividend is None or np.float32(dividend / decimal) == np.float32(dividend / float(value))
+    return decimal if is_same else float(value)
 
 
 def sides(value: Any) -> tuple[int, ...]:

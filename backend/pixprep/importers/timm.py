@@ -18,26 +18,8 @@ from typing import Any, Literal, get_args
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, library_module
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, finite, opened, reading, sides
-from pixprep.pipeline.ops import (
-    MAX_SIDE,
-    AutoAugment,
-    CenterCrop,
-    ColorJitter,
-    Decode,
-    Normalize,
-    Op,
-    Pad,
-    RandomChoice,
-    RandomErasing,
-    RandomFlip,
-    RandomGaussianBlur,
-    RandomGray,
-    RandomResizedCrop,
-    Resize,
-    Tensor,
-    TimmRandAugment,
-    as_tuple,
-)
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import MAX_SIDE, Op, as_tuple
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
 from pixprep.plan.draws.kinds import TimmPolicy
@@ -159,14 +141,14 @@ def from_timm(
         {field: inner[field] for field in inner if inner[field] or field not in EMPTY_IS_ABSENT}, where
     ) as fields:
         fields.ignore("input_size", "crop_pct", *IGNORED)
-        ops = _with_decode(_ops(fields, use_test_size=use_test_size))
+        chain = _with_decode(_ops(fields, use_test_size=use_test_size))
     trained = _training_ops(training, options, inner) if options or training is not None else None
     name = name[:180] + TEST_SIZE if use_test_size else name
-    return assembled(ops, training=trained, library="timm", name=name, where=where)
+    return assembled(chain, training=trained, library="timm", name=name, where=where)
 
 
-def _with_decode(ops: Sequence[Op]) -> list[Op]:
-    return [Decode(apply_exif_orientation=False), *ops, Tensor()]
+def _with_decode(chain: Sequence[Op]) -> list[Op]:
+    return [ops.Decode(apply_exif_orientation=False), *chain, ops.Tensor()]
 
 
 def _training_ops(
@@ -194,13 +176,15 @@ def _training_ops(
             fields.refuse(name, LOADER_OPTIONS[name])
         fields.ignore(*EVALUATION_ONLY)
         size, mean = _size(fields, use_test_size=False), fields.numbers("mean", IMAGENET_MEAN)
-        normalize = Normalize(mean=mean, std=fields.numbers("std", IMAGENET_STD, positive=True), arithmetic="divide")
+        normalize = ops.Normalize(
+            mean=mean, std=fields.numbers("std", IMAGENET_STD, positive=True), arithmetic="divide"
+        )
         named: dict[str, tuple[Filter, ...]] = {name: (filter_,) for name, filter_ in _FILTERS.items()}
         filters = fields.choice("interpolation", {**named, "random": ("bilinear", "bicubic")})
         if fields.flag("no_aug"):
             fields.ignore("color_jitter", *arguments)
             return _with_decode(
-                [Resize(height=size[0], width=size[1], filter=filters[0]), CenterCrop(*size), normalize]
+                [ops.Resize(height=size[0], width=size[1], filter=filters[0]), ops.CenterCrop(*size), normalize]
             )
         return _with_decode([*_augmentation(fields, size, filters), normalize, *_random_erasing(fields)])
 
@@ -231,25 +215,25 @@ def _augmentation(fields: Fields, size: tuple[int, int], filters: Sequence[Filte
     If there are several filters, each image is resized with one of them at random.
     """
     scale, ratio = fields.span("scale", (0.08, 1.0)), fields.span("ratio", (3 / 4, 4 / 3))
-    crops = [RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_) for filter_ in filters]
-    ops: list[Op] = [RandomChoice(tuple((crop,) for crop in crops))] if crops[1:] else [*crops]
+    crops = [ops.RandomResizedCrop(*size, scale=scale, ratio=ratio, filter=filter_) for filter_ in filters]
+    chain: list[Op] = [ops.RandomChoice(tuple((crop,) for crop in crops))] if crops[1:] else [*crops]
     for name, axis, default in FLIPS:
         p = fields.number(name, default)
-        ops += [RandomFlip(axis, p)] * (p > 0)
+        chain += [ops.RandomFlip(axis, p)] * (p > 0)
     if fields.take("auto_augment"):
         fields.ignore("color_jitter", "color_jitter_prob")
-        ops.append(_policy(fields, "random" if filters[1:] else filters[0]))
+        chain.append(_policy(fields, "random" if filters[1:] else filters[0]))
     else:
-        ops += _color_jitter(fields)
+        chain += _color_jitter(fields)
     gray, blur = fields.number("grayscale_prob", 0.0), fields.number("gaussian_blur_prob", 0.0)
     return [
-        *ops,
-        *[RandomGray(p=gray)] * (gray > 0),
-        *[RandomGaussianBlur(23, p=blur)] * (blur > 0),
+        *chain,
+        *[ops.RandomGray(p=gray)] * (gray > 0),
+        *[ops.RandomGaussianBlur(23, p=blur)] * (blur > 0),
     ]
 
 
-def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment | TimmRandAugment:
+def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> ops.AutoAugment | ops.TimmRandAugment:
     """Convert ``auto_augment``, such as ``rand-m9-mstd0.5-inc1``, which is a policy followed by keys with numbers."""
     text, policies = fields.text("auto_augment"), get_args(TimmPolicy)
     name, *parts = text.split("-")
@@ -281,8 +265,8 @@ def _policy(fields: Fields, filter_: Filter | Literal["random"]) -> AutoAugment 
         numbers[key] = value
     std = numbers.get("mstd", 0.0)
     if name != "rand":
-        return AutoAugment(policy=name, magnitude_std=std, **how)  # type: ignore[arg-type]
-    return TimmRandAugment(
+        return ops.AutoAugment(policy=name, magnitude_std=std, **how)  # type: ignore[arg-type]
+    return ops.TimmRandAugment(
         num_ops=int(numbers.get("n", 2)),
         magnitude=numbers.get("m", 10.0),
         magnitude_std="uniform" if std > 100 else std,
@@ -307,7 +291,7 @@ def _color_jitter(fields: Fields) -> list[Op]:
     strengths = strengths * 3 if len(strengths) == 1 else strengths
     names = ("brightness", "contrast", "saturation", "hue")
     jitter: dict[str, Any] = dict(zip(names, strengths, strict=False))
-    return [ColorJitter(**jitter, p=p)] if any(strengths) and p > 0 else []
+    return [ops.ColorJitter(**jitter, p=p)] if any(strengths) and p > 0 else []
 
 
 def _random_erasing(fields: Fields) -> list[Op]:
@@ -318,7 +302,7 @@ def _random_erasing(fields: Fields) -> list[Op]:
     )
     p = fields.number("re_prob", 0.0)
     count = 1, max(1, fields.integer("re_count") if fields.has("re_count") else 1)
-    return [RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value=value, count=count)] * (p > 0)
+    return [ops.RandomErasing(p, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value=value, count=count)] * (p > 0)
 
 
 def _pretrained_cfg(name: str) -> Mapping[str, Any]:
@@ -350,8 +334,8 @@ def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
     mean, std = fields.numbers("mean", IMAGENET_MEAN), fields.numbers("std", IMAGENET_STD, positive=True)
     filter_ = fields.choice("interpolation", _FILTERS, "bicubic")
     mode = fields.choice("crop_mode", ("center", "squash", "border"), "center")
-    resize = partial(Resize, filter=filter_, like="pillow")
-    ops: list[Op]
+    resize = partial(ops.Resize, filter=filter_, like="pillow")
+    chain: list[Op]
     if mode == "border":
         fill = tuple(round(255 * value) for value in as_tuple(mean))
         if not all(0 <= level <= 255 for level in fill):
@@ -359,15 +343,15 @@ def _ops(fields: Fields, *, use_test_size: bool) -> list[Op]:
         if scaled != size:
             fields.refuse("crop_pct", 'must be 1 with "crop_mode": "border"')
         fit = resize(height=size[0], width=size[1], mode="fit", rounding="half_even")
-        ops = [fit, Pad(*size, fill=fill)]
+        chain = [fit, ops.Pad(*size, fill=fill)]
     elif mode == "squash":
-        ops = [resize(height=scaled[0], width=scaled[1]), CenterCrop(*size)]
+        chain = [resize(height=scaled[0], width=scaled[1]), ops.CenterCrop(*size)]
     elif scaled[0] == scaled[1]:
-        ops = [resize(scaled[0]), CenterCrop(*size)]
+        chain = [resize(scaled[0]), ops.CenterCrop(*size)]
     else:
         cover = resize(height=scaled[0], width=scaled[1], mode="cover", rounding="half_even")
-        ops = [cover, CenterCrop(*size)]
-    return [*ops, Normalize(mean=mean, std=std, arithmetic="divide")]
+        chain = [cover, ops.CenterCrop(*size)]
+    return [*chain, ops.Normalize(mean=mean, std=std, arithmetic="divide")]
 
 
 def _size(fields: Fields, *, use_test_size: bool) -> tuple[int, int]:

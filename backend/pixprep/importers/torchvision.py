@@ -28,16 +28,8 @@ from pixprep.importers.torchvision_transforms import (
     Walk,
     for_images,
 )
-from pixprep.pipeline.ops import (
-    Boxes,
-    Decode,
-    Normalize,
-    Op,
-    RandomErasing,
-    RandomOrder,
-    Tensor,
-    changed,
-)
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import Op
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Side
 
@@ -188,7 +180,7 @@ def _add_choice(walk: Walk, transform: Any, where: str) -> None:
             walk.apply_randomly(branches[0], transform.p)
         elif name == "RandomOrder":
             walk.join(*branches)
-            walk.ops.append(RandomOrder(tuple(tuple(each.ops) for each in branches)))
+            walk.ops.append(ops.RandomOrder(tuple(tuple(each.ops) for each in branches)))
         else:
             walk.choose(branches, [*map(float, getattr(transform, "probabilities", None) or transform.p or ())])
 
@@ -200,10 +192,10 @@ def _finished(walk: Walk, where: str) -> list[Op]:
     walk.normalize(0.0, 1.0)
     dtype: Literal["uint8", "float32"] = "uint8" if walk.data == "a uint8 tensor" else "float32"
     for at, op in enumerate(walk.ops):
-        if isinstance(op, Boxes):
-            if not all(isinstance(other, Boxes | Normalize | RandomErasing) for other in walk.ops[at:]):
+        if isinstance(op, ops.Boxes):
+            if not all(isinstance(other, ops.Boxes | ops.Normalize | ops.RandomErasing) for other in walk.ops[at:]):
                 raise PipelineError(
                     f"{where}: SanitizeBoundingBoxes must come after all transforms that move, crop or resize images"
                 )
-            walk.ops[at] = changed(op, format=walk.boxes)
-    return [Decode(apply_exif_orientation=False), *walk.ops, Tensor(dtype=dtype, channels=walk.channels)]
+            walk.ops[at] = ops.changed(op, format=walk.boxes)
+    return [ops.Decode(apply_exif_orientation=False), *walk.ops, ops.Tensor(dtype=dtype, channels=walk.channels)]

@@ -16,18 +16,8 @@ from pixprep import wire
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, error_prefix, parse_json, read_file, reading
-from pixprep.pipeline.ops import (
-    CenterCrop,
-    Decode,
-    Letterbox,
-    Normalize,
-    Op,
-    OriginalSize,
-    Resize,
-    Tensor,
-    TensorDType,
-    Transform,
-)
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import Op, TensorDType
 from pixprep.pipeline.pipeline import Pipeline
 
 Geometry = Literal["letterbox", "stretch", "classify"]
@@ -109,8 +99,8 @@ def from_ultralytics(
                 "export the model again with a newer version",
             )
         fields.ignore(*_IGNORED)
-    ops = [Decode(), *_ops(geometry, height, width), Tensor(dtype=dtype)]
-    return assembled(ops, library="ultralytics", version=version, name=name, where=where)
+    chain = [ops.Decode(), *_ops(geometry, height, width), ops.Tensor(dtype=dtype)]
+    return assembled(chain, library="ultralytics", version=version, name=name, where=where)
 
 
 def own_code(model: Path) -> Iterator[str]:
@@ -167,14 +157,14 @@ def _size(fields: Fields, option: int | tuple[int, int] | None) -> tuple[int, in
 
 
 def _ops(geometry: Geometry, height: int, width: int) -> list[Op]:
-    divide = Normalize(arithmetic="divide")
+    divide = ops.Normalize(arithmetic="divide")
     if geometry == "letterbox":
-        return [Letterbox(height=height, width=width, like="opencv"), divide, Transform(), OriginalSize()]
+        return [ops.Letterbox(height=height, width=width, like="opencv"), divide, ops.Transform(), ops.OriginalSize()]
     if geometry == "stretch":
-        return [Resize(height=height, width=width, like="opencv"), divide, Transform(), OriginalSize()]
+        return [ops.Resize(height=height, width=width, like="opencv"), divide, ops.Transform(), ops.OriginalSize()]
     if height == width:
-        return [Resize(height), CenterCrop(height), divide]
-    return [Resize(height=height, width=width), divide]
+        return [ops.Resize(height), ops.CenterCrop(height), divide]
+    return [ops.Resize(height=height, width=width), divide]
 
 
 def _read(path: Path) -> dict[str, Any]:

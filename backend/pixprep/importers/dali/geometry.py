@@ -29,11 +29,10 @@ from pixprep.importers.dali.values import (
     keeps_size,
     number_of,
     pair_of,
-    shortest_decimal,
     side_of,
     size_of,
 )
-from pixprep.importers.fields import Fields, finite, one_level, sides
+from pixprep.importers.fields import Fields, finite, shortest_decimal, sides
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops import MAX_SIDE, Levels, TensorDType
 from pixprep.plan.profiles.dali import glibc_sine
@@ -196,7 +195,7 @@ def colour(fields: Fields, name: str, dtype: TensorDType = "uint8") -> Levels:
     """Return the pixel value that fills the padding. In DALI, fractional values are truncated for uint8 images."""
     if dtype != "uint8" and not all(value.is_integer() for value in finite(fields.take(name, 0.0))):
         fields.refuse(name, f"must be an integer for values of type {dtype}: pad before the cast")
-    return one_level(fields.colour(name, truncates=True))
+    return fields.colour(name, truncates=True, merges=True)
 
 
 def pads(fields: Fields) -> bool:
@@ -399,7 +398,9 @@ def _fixed_window(
             fields.refuse(name, "must be two integers")
     if is_relative and fill is None:
         window = (*pairs["rel_start"], *pairs["rel_shape"])
-        top, left, height, width = map(shortest_decimal, window) if named else window
+        top, left, height, width = (
+            shortest_decimal(number) if named and not isinstance(number, str) else number for number in window
+        )
         return ops.Crop(top, left, height, width, unit="share32" if named else "share")
     if is_requested and is_relative:
         fields.refuse("out_of_bounds_policy", "is not supported for fractions that are inputs of the request")

@@ -28,8 +28,8 @@ from pixprep.importers.dali.geometry import (
 )
 from pixprep.importers.dali.numbers import expression, shape_of
 from pixprep.importers.dali.sizes import lowered
-from pixprep.importers.dali.values import COLOR_TYPES, TYPES, Image, Numbers, Value, shortest_decimal
-from pixprep.importers.fields import Fields, finite, reals
+from pixprep.importers.dali.values import COLOR_TYPES, TYPES, Image, Numbers, Value
+from pixprep.importers.fields import Fields, finite, reals, shortest_decimal
 from pixprep.pipeline.ops import ColorMatrix, Erase, GaussianBlur, Levels, Normalize, Op, Pixels, as_tuple, changed
 from pixprep.pipeline.ops.limits import MAX_ONES
 from pixprep.plan.lowered import Lowered
@@ -181,17 +181,11 @@ def _add_normalize(image: Image, fields: Fields, std_name: str, shift: float) ->
     return image.then(
         Normalize(
             mean=tuple(shortest_decimal(mean) * scale for mean in means),
-            std=tuple(_as_decimal(std, scale) for std in stds),
+            std=tuple(shortest_decimal(std, scale) for std in stds),
             scale=scale,
             arithmetic="fused_multiply",
         )
     )
-
-
-def _as_decimal(value: float, dividend: float) -> float:
-    """Return the shortest decimal of a number, or the number itself if ``dividend`` divided by the decimal differs."""
-    is_same = np.float32(dividend / shortest_decimal(value)) == np.float32(dividend / value)
-    return shortest_decimal(value) if is_same else value
 
 
 def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:

@@ -31,22 +31,8 @@ from pixprep.importers.dali.sizes import (
 from pixprep.importers.dali.sizes import sides as resized_sides
 from pixprep.importers.dali.sizes import sizes as resized
 from pixprep.importers.dali.values import Canvas, Image, Numbers, ResizedError, size_of
-from pixprep.pipeline.ops import (
-    MAX_SIDE,
-    Anchor,
-    CenterCrop,
-    Crop,
-    ImageOp,
-    ImageSize,
-    Levels,
-    Op,
-    OriginalSize,
-    Pad,
-    Resize,
-    ScaleFactor,
-    Transform,
-    changed,
-)
+from pixprep.pipeline import ops
+from pixprep.pipeline.ops import MAX_SIDE, Anchor, Levels, Op
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan
@@ -58,8 +44,8 @@ _STRIDE = 128
 MAX_OPS = 32
 """Maximum number of ops before an output that is inserted into the ops of an image."""
 _WINDOW_ROUNDINGS: tuple[Rounding, ...] = ("half_away", "down")
-_SIZE_OUTPUTS = tuple(kind(order=order) for kind in (OriginalSize, ImageSize) for order in get_args(SizeOrder))
-_SCALE_OUTPUTS = (ScaleFactor(), ScaleFactor(order="xy"), Transform())
+_SIZE_OUTPUTS = tuple(kind(order=order) for kind in (ops.OriginalSize, ops.ImageSize) for order in get_args(SizeOrder))
+_SCALE_OUTPUTS = (ops.ScaleFactor(), ops.ScaleFactor(order="xy"), ops.Transform())
 
 
 def resize_rule(
@@ -67,7 +53,7 @@ def resize_rule(
     computed: Rows,
     how: dict[str, Any],
     recompute: Callable[[npt.NDArray[np.int64]], Rows | None] | None = None,
-) -> Resize:
+) -> ops.Resize:
     """Find the resize op that results in the sizes that a graph computes.
 
     Args:
@@ -93,11 +79,11 @@ def resize_rule(
     sides = computed[known]
     is_integer = bool((sides == np.floor(sides)).all())
     expected = computed if is_integer else np.maximum(np.floor(computed + 0.5), 1)
-    inexact: list[Resize] = []
+    inexact: list[ops.Resize] = []
     differences: list[str] = []
     for fields in _candidates(sides, is_integer=is_integer):
         subpixel = None if {"multiple", "stretch"} & {*fields.values(), *fields} else how["subpixel"] and not is_integer
-        op = Resize(**{**how, "subpixel": subpixel, **fields})
+        op = ops.Resize(**{**how, "subpixel": subpixel, **fields})
         chain = image.then(op).chain
         step = lowered(chain)[0].resize
         if step and is_array_rule(step):
@@ -123,7 +109,7 @@ def resize_rule(
 
 
 def _difference(
-    op: Resize, recompute: Callable[[npt.NDArray[np.int64]], Rows | None] | None, *, is_integer: bool
+    op: ops.Resize, recompute: Callable[[npt.NDArray[np.int64]], Rows | None] | None, *, is_integer: bool
 ) -> str | None:
     """Compare an op with a graph for all image sizes up to ``LARGEST``.
 
@@ -209,7 +195,7 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
         multiples = int(np.gcd.reduce(sides.astype(int))) if (sides == np.floor(sides)).all() else 1
         squares: list[dict[str, Any]] = [{"square": True}, *[{"multiple": multiples}] * (multiples > 1)]
         for fields, anchor in product(squares, get_args(Anchor)):
-            pad = Pad(**fields, fill=canvas.fill, anchor=anchor)
+            pad = ops.Pad(**fields, fill=canvas.fill, anchor=anchor)
             if np.array_equal(_windows_in(pad, spec, size[known]), np.stack([top, left, height, width], axis=1)):
                 return image.then(pad)
         return replace(image, canvas=canvas)
@@ -233,14 +219,14 @@ def window_rule(image: Image, canvas: Canvas) -> Image:
     )
 
 
-def _windows_in(op: ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _windows_in(op: ops.ImageOp, spec: ImageSpec, sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the windows of an op for images of these sizes, as an array of (top, left, height, width)."""
     step = op.lower(Lowered(spec.color), spec, "").before[-1]
     assert isinstance(step, Window)
     return np.array([step.of(*pair) for pair in sizes.tolist()])
 
 
-def _window_candidates(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ImageOp]:
+def _window_candidates(height: int, width: int, top: int, left: int, fill: Levels | None) -> Iterator[ops.ImageOp]:
     """Yield ops that crop or pad to a fixed size, beginning with the simplest op.
 
     Args:
@@ -252,14 +238,14 @@ def _window_candidates(height: int, width: int, top: int, left: int, fill: Level
     """
     if fill is None:
         for rounding in _WINDOW_ROUNDINGS:
-            yield CenterCrop(height, width, rounding=rounding, smaller="refuse")
+            yield ops.CenterCrop(height, width, rounding=rounding, smaller="refuse")
     else:
         for anchor in get_args(Anchor):
-            yield Pad(height=height, width=width, fill=fill, anchor=anchor)
+            yield ops.Pad(height=height, width=width, fill=fill, anchor=anchor)
         for rounding in _WINDOW_ROUNDINGS:
-            yield Crop(0.5, 0.5, height, width, unit="free", rounding=rounding, smaller="pad", fill=fill)
+            yield ops.Crop(0.5, 0.5, height, width, unit="free", rounding=rounding, smaller="pad", fill=fill)
     if max(abs(top), abs(left)) <= MAX_SIDE:
-        yield Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
+        yield ops.Crop(top, left, height, width, smaller="refuse" if fill is None else "pad", fill=fill or 0)
 
 
 def _compose(canvas: Canvas, window: Canvas, size: npt.NDArray[Any]) -> Canvas:
@@ -320,7 +306,7 @@ def output_rule(numbers: Numbers, images: Sequence[Image], name: str | None) -> 
             if shape != op.infer(lowered(chain)[1]).shape:
                 continue
             if all(_is_close(_output_numbers(chain, op, every), rows) for every in (_STRIDE, 1)):
-                return (*chain, changed(op, name=name))
+                return (*chain, ops.changed(op, name=name))
     raise PipelineError(
         f"its {dtype} values of shape {list(shape)} are not equal to an output of pixprep; supported outputs: "
         "original_size, image_size, scale_factor, transform"
@@ -332,8 +318,8 @@ def _output_candidates(image: Image, dtype: str) -> Iterator[tuple[tuple[Op, ...
     chains = [image.chain[:length] for length in range(1, min(len(image.chain), MAX_OPS) + 1)]
     if dtype in ("int32", "int64", "float32"):
         for op, chain in product(_SIZE_OUTPUTS, chains):
-            if isinstance(op, ImageSize) or chain is chains[0]:
-                yield chain, changed(op, dtype=dtype)
+            if isinstance(op, ops.ImageSize) or chain is chains[0]:
+                yield chain, ops.changed(op, dtype=dtype)
     if dtype == "float32":
         yield from ((chain, op) for chain in chains for op in _SCALE_OUTPUTS)
 

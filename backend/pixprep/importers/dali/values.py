@@ -255,11 +255,6 @@ def constant(values: Any, dtype: str) -> Numbers:
     return Numbers(np.asarray(values, dtype)[None])
 
 
-def shortest_decimal(value: Any) -> Any:
-    """Return the shortest decimal that rounds to a float32 number. A string is returned unchanged."""
-    return value if isinstance(value, str) else float(str(np.float32(value)))
-
-
 class ResizedError(PipelineError):
     """Raised if numbers depend on the size after an op that resizes the image.
 
