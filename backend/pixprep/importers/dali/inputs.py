@@ -229,4 +229,4 @@ DECODERS: dict[str, Callable[..., Image]] = {
 }
 """Functions that convert operators on an encoded image. ``decoders.image_slice`` has up to two further inputs."""
 VIDEO, STREAM = "decoders__Video", "inputs__Video"
-"""Operators ``decoders.video``, which decodes a clip, and ``inputs.video``, an input that splits clips into sequences."""
+"""Operators ``decoders.video``, which decodes a clip, and ``inputs.video``, which splits a clip into sequences."""
