@@ -31,7 +31,7 @@ OPERATORS = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKDOWN = [*DOCS, ROOT / "CHANGELOG.md", *sorted((ROOT / "client_examples").rglob("*.md"))]
 LINE = 120
-TABLE_LINE = 200  # rows of tables cannot wrap; link targets do not count
+TABLE_LINE = 210  # rows of tables cannot wrap; link targets do not count
 
 
 INSTALL_COMMANDS = re.compile(r"""\bpip3? install(?:\s+|[^\n`;]*?(?<!of)[ ])["']?pixprep(?![\w-]|\.\w)|\bpixprep\[\w""")
