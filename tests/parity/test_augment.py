@@ -15,6 +15,7 @@ pytest.importorskip("torchvision", reason="NO TORCHVISION: its policies were not
 from torchvision.transforms import InterpolationMode, v2  # noqa: E402
 
 from parity.torchvision_images import as_array, as_theirs  # noqa: E402
+from parity.torchvision_replay import replay_mix, with_steps  # noqa: E402
 
 THEIRS = {"rand": v2.RandAugment, "trivial": v2.TrivialAugmentWide, "imagenet": v2.AutoAugment, "mix": v2.AugMix}
 LIKES = ["pillow", "torchvision"]
@@ -72,12 +73,7 @@ def test_the_middle_of_a_table_distinguishes_double_rounding():
 def expected_of(pixels, steps, op):
     """Return the image after torchvision's own step with the sampled operation and magnitude."""
     theirs = v2.RandAugment(interpolation=InterpolationMode(op.filter), fill=op.fill)
-    image = as_theirs(pixels, op.like)
-    for each in steps:
-        image = theirs._apply_image_or_video_transform(
-            image, each["op"], each.get("magnitude", 0.0), theirs.interpolation, theirs._fill
-        )
-    return as_array(image)
+    return as_array(with_steps(theirs, as_theirs(pixels, op.like), steps))
 
 
 @pytest.mark.parametrize("like", LIKES)
@@ -124,22 +120,9 @@ def test_bicubic_warps_of_pil_images_equal_torchvision():
 
 
 def mixed(pixels, words, op, like="torchvision"):
-    """Return the image after torchvision's own AugMix with the sampled parameters. Shorter chains end with steps that
-    have no effect.
-    """
-    depth = max(map(len, words["chains"]))
-    theirs = v2.AugMix(1, len(words["chains"]), depth, interpolation=InterpolationMode(op.filter), fill=op.fill)
-    own, *weights = words["weights"]
-    shares = iter([[own, 1.0], weights])
-    nothing = {"op": "Identity"}
-    steps = iter([step for chain in words["chains"] for step in [*chain, *[nothing] * (depth - len(chain))]])
-
-    def chosen(_):
-        each = next(steps)
-        size = torch.tensor([each["magnitude"]], dtype=torch.float64) if "magnitude" in each else None
-        return each["op"], (lambda *_: size, False)
-
-    theirs._sample_dirichlet, theirs._get_random_item = lambda _: torch.tensor([next(shares)]), chosen
+    """Return the image after torchvision's own AugMix with the sampled parameters."""
+    theirs = v2.AugMix(interpolation=InterpolationMode(op.filter), fill=op.fill)
+    replay_mix(theirs, words)
     return as_array(theirs(as_theirs(pixels, like)))
 
 

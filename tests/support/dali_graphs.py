@@ -22,23 +22,33 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
+TYPES = {float: (3, "float"), int: (4, "int64"), str: (5, "string"), bool: (6, "bool")}
+
+
 def argument(name, value):
     if isinstance(value, list):
-        return field(1, name) + b"".join(field(7, argument("element", x)) for x in value) + field(8, 1)
-    number = {float: 3, int: 4, str: 5, bool: 6}[type(value)]
-    return field(1, name) + field(number, value)
+        kind = TYPES.get(type(value[0]) if value else float, TYPES[float])[1]
+        elements = b"".join(field(7, argument(f"element {index}", each)) for index, each in enumerate(value))
+        return field(1, name) + field(2, kind) + elements + field(8, 1)
+    number, kind = TYPES[type(value)]
+    return field(1, name) + field(2, kind) + field(number, value) + field(8, 0)
+
+
+def edge(name, argument=""):
+    """Return an input or an output of an operator on the CPU, or a tensor that is the value of an argument."""
+    return field(1, name) + field(2, "cpu") + field(3, int(bool(argument))) + (field(4, argument) if argument else b"")
 
 
 def operator(name, inputs, outputs, computed=None, **arguments):
-    edges = [field(2, field(1, edge)) for edge in inputs]
-    edges += [field(2, field(1, edge) + field(3, 1) + field(4, key)) for key, edge in (computed or {}).items()]
-    edges += [field(3, field(1, edge)) for edge in outputs]
+    edges = [field(2, edge(each)) for each in inputs]
+    edges += [field(2, edge(each, key)) for key, each in (computed or {}).items()]
+    edges += [field(3, edge(each)) for each in outputs]
     body = [field(4, argument(key, value)) for key, value in arguments.items()]
-    return field(5, field(1, name) + b"".join(edges + body))
+    return field(5, field(1, name) + b"".join(edges + body) + b"".join(field(5, each) for each in outputs[:1]))
 
 
 def graph(*operators, outputs):
-    return b"".join(operators) + b"".join(field(7, field(1, name)) for name in outputs)
+    return b"".join(operators) + b"".join(field(7, edge(name)) for name in outputs)
 
 
 def chain(*steps):
