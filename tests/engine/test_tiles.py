@@ -34,6 +34,9 @@ RULES = {
     "contain_down": {"size": 60, "width": 50},
     "keep": {"size": 1000},
     "longer_down": {"size": 70},
+    "text_max": {"size": 70, "max_size": 200, "multiple": 8},
+    "text_min": {"size": 70, "max_size": 90, "multiple": 8},
+    "text_long": {"size": 70, "max_size": 64, "multiple": 8},
     "idefics3_capped": {"size": 100, "multiple": 24, "max_tiles": 5},
 }
 """Fields of each formula of ``resize_by_rule``."""

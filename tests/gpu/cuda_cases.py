@@ -49,8 +49,8 @@ def cases(*, every=1):
 
 
 def resizes():
-    """Return the options of every supported resize."""
-    for like in get_args(Like):
+    """Return the options of every resize that has a CUDA kernel."""
+    for like in (like for like in get_args(Like) if not PROFILES[like].is_hosts):
         for name, antialias in PROFILES[like].methods:
             yield {"like": like, "filter": name, "antialias": antialias}
 

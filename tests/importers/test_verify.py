@@ -500,6 +500,12 @@ def test_the_originals_share_no_pixel_code_with_pixprep(module):
                 assert f"{node.module}.{alias.name}.".startswith(tuple(f"pixprep.{name}." for name in allowed))
 
 
+def test_a_resize_of_normalized_values_cannot_be_compared_with_a_library():
+    resize = pp.resize(height=8, width=8, like="torch_float")
+    with pytest.raises(pp.PipelineError, match='"torch_float" cannot be verified, because normalize may precede it'):
+        verify(pp.Pipeline([pp.decode(), pp.normalize(arithmetic="multiply"), resize, pp.tensor()]))
+
+
 @pytest.mark.parametrize("op", [pp.crop(box="boxes"), pp.flip(when="boxes"), pp.pad(square=True, fill="boxes")])
 def test_per_request_numbers_cannot_be_compared_with_a_library(op):
     with pytest.raises(

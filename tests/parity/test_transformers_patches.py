@@ -168,6 +168,7 @@ SMALL = {
     "PixtralImageProcessor": {"size": {"longest_edge": 64}},
     "PPDocLayoutV2ImageProcessor": SQUARE,
     "PPDocLayoutV3ImageProcessor": SQUARE,
+    "PPOCRV5ServerDetImageProcessor": {"limit_side_len": 96},
     "SmolVLMImageProcessor": SPLIT,
     "TvpImageProcessor": {"size": {"longest_edge": 48}, "crop_size": SQUARE["size"], "pad_size": SQUARE["size"]},
     "UltraVBertImageProcessor": SPLIT | {"max_image_tiles": 4},

@@ -27,6 +27,7 @@ from pixprep.importers.transformers_classes import (
     DETRS,
     DPTS,
     FIXED,
+    FLIPPED,
     HARMLESS,
     NEEDED,
     ONLY_PIL,
@@ -475,7 +476,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     The list is empty if the pixel values do not change.
     """
     ops: list[Op] = []
-    is_rescaled, is_normalized = fields.flag("do_rescale"), fields.flag("do_normalize")
+    is_normalized = fields.flag("do_normalize")
+    is_rescaled = fields.flag("do_rescale") and processor != "DINOv3ViTImageProcessor"  # rescales before the resize
     has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
     includes_top = fields.flag("include_top")
     if includes_top and not is_rescaled and not is_normalized and backend == "torchvision":
@@ -486,7 +488,7 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
     is_flipped = processor == "TvpImageProcessor" and fields.flag("do_flip_channel_order")
-    if is_flipped or processor == "PPLCNetImageProcessor":  # reverses the channels of the normalized tensor
+    if is_flipped or processor in FLIPPED:  # reverses the channels of the normalized tensor
         mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))
     if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))

@@ -231,6 +231,7 @@ FORMS: dict[str, Form | None] = {
             *("PI0ImageProcessor", "PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
             *(
                 "PPLCNetImageProcessor",
+                "DINOv3ViTImageProcessor",
                 "PerceiverImageProcessor",
                 "VideoLlavaImageProcessor",
                 "PerceptionLMImageProcessor",

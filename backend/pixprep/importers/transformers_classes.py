@@ -129,6 +129,7 @@ ONLY_PIL = ("Emu3ImageProcessor", "VideoLlavaImageProcessor")
 """Classes that have only one implementation, which resizes with Pillow."""
 
 WITHOUT_PIL = (
+    *("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor"),
     *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
     *("Sapiens2ImageProcessor",),
@@ -138,8 +139,6 @@ WITHOUT_PIL = (
 )
 """Classes that transformers implements only with torchvision."""
 
-# DINOv3 is not supported, because it resizes float32 values. The results differ by up to 0.96 pixel values from those
-# of a resize of uint8.
 DEFAULTS: dict[str, dict[str, Any]] = {
     "BeitImageProcessor": class_fields((224, 224), BICUBIC, HALF, 224, do_center_crop=False),
     "BitImageProcessor": class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True),
@@ -261,7 +260,9 @@ even for a class that ignores both the field and the flag."""
 COMMON = ("data_format", "do_pad", "pad_size")
 """Fields that every class supports, and that are not set by default."""
 
-BGR = ("LayoutLMv2ImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor")
+FLIPPED = ("PPLCNetImageProcessor", "PPOCRV5ServerDetImageProcessor")
+"""Classes that reverse the channel order of the normalized tensor to BGR."""
+BGR = ("LayoutLMv2ImageProcessor", "PPOCRV6SmallRecImageProcessor", *FLIPPED)
 """Classes that reverse the channel order of the tensor to BGR."""
 
 HARMLESS = (

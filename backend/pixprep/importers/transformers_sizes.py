@@ -22,6 +22,7 @@ from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
     ImageSize,
+    Normalize,
     Op,
     OriginalSize,
     Pad,
@@ -38,6 +39,7 @@ from pixprep.pipeline.ops import (
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
+from pixprep.plan.side_rules import Rule
 from pixprep.plan.tile_grids import grids_of
 from pixprep.spec import Filter, Like
 
@@ -185,16 +187,49 @@ def _lcnet(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([*ops, CenterCrop(height, width, rounding="down")], [_tensor()])
 
 
-def _recognizer(fields: Fields, filter_: Filter, like: Like) -> Made:
+def _dinov3(fields: Fields, filter_: Filter, like: Like) -> Made:
+    del like
+    size = _edges(fields, "size", ("height", "width"), ("shortest_edge",), is_square=True)
+    if not fields.flag("do_rescale"):
+        fields.refuse("do_rescale", "must be true: the class resizes the rescaled values")
+    how: dict[str, Any] = {"filter": _float_filter(fields, filter_), "like": "torch_float"}
+    rescale = Normalize(scale=fields.number("rescale_factor", positive=True), arithmetic="multiply")
+    resize = Resize(height=size[0], width=size[1], **how) if len(size) > 1 else Resize(size=size[0], **how)
+    return Made([rescale, resize], [_tensor(None if len(size) > 1 else MAX_OPEN_SIDE)])
+
+
+def _text_detector(fields: Fields, filter_: Filter, like: Like) -> Made:
+    del like
+    rules: dict[str, Rule] = {"max": "text_max", "min": "text_min", "resize_long": "text_long"}
+    resize = ResizeByRule(
+        rule=fields.choice("limit_type", rules),
+        size=fields.length("limit_side_len", MAX_SIDE),
+        max_size=fields.length("max_side_limit", MAX_SIDE),
+        multiple=32,
+        filter=_float_filter(fields, filter_),
+        like="torch_float",
+    )
+    return Made([resize], [OriginalSize(dtype="float32", name="target_sizes"), _tensor()])
+
+
+def _float_filter(fields: Fields, filter_: Filter) -> Filter:
+    """Return the filter of a resize of float32 values."""
+    if filter_ not in ("bilinear", "bicubic"):
+        fields.refuse("resample", "must be 2 or 3 for this class, which resizes float32 values")
+    return filter_
+
+
+def _recognizer(fields: Fields, filter_: Filter, like: Like, *, is_float: bool) -> Made:
     height, width = _edges(fields, "size", ("height", "width"), is_square=True)
     if not fields.flag("do_pad") or _edges(fields, "pad_size", ("height", "width")) != (height, width):
         fields.refuse("pad_size", "must be equal to size, and do_pad must be true")
     most = fields.length("max_image_width", MAX_SIDE)
     if most <= width:
         fields.refuse("max_image_width", f"must be greater than the width of size, {width}")
-    resize = Resize(
-        height=height, max_size=most, rounding="up", up_to=width, filter=filter_, antialias=False, like=like
-    )
+    how: dict[str, Any] = {"filter": filter_, "antialias": False, "like": like}
+    if is_float:
+        how = {"filter": _float_filter(fields, filter_), "like": "torch_float"}
+    resize = Resize(height=height, max_size=most, rounding="up", up_to=width, **how)
     return Made([resize], [Tensor(min_width=width, name="pixel_values")])
 
 
@@ -404,6 +439,10 @@ _MASKS = class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_re
 }
 _JANUS = class_fields((384, 384), BICUBIC, CLIP, do_pad=True, min_size=14)
 _PADDLE = class_fields((800, 800), BICUBIC, ((0, 0, 0), (1, 1, 1)))
+_TEXT = class_fields((48, 320), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, max_image_width=3200) | {
+    "pad_size": {"height": 48, "width": 320},
+    "character_list": [],
+}
 _IDEFICS = class_fields((1, 1), LANCZOS, HALF, do_convert_rgb=True, do_pad=True, do_image_splitting=True) | {
     "size": {"longest_edge": 4 * 364},
     "max_image_size": {"longest_edge": 364},
@@ -429,6 +468,7 @@ SIZED: dict[str, Sized] = {
         class_fields((512, 512), BICUBIC, CLIP, do_convert_rgb=True) | TILES | {"crop_to_patches": True},
         partial(_tiled, family="cohere"),
     ),
+    "DINOv3ViTImageProcessor": Sized(class_fields((224, 224), BILINEAR, IMAGENET), _dinov3),
     "DeepseekVLImageProcessor": Sized(_JANUS, _janus),
     "DonutImageProcessor": Sized(
         class_fields((2560, 1920), BILINEAR, HALF, do_pad=True, do_thumbnail=True, do_align_long_axis=False), _donut
@@ -507,11 +547,13 @@ SIZED: dict[str, Sized] = {
     ),
     "PPDocLayoutV2ImageProcessor": Sized(_PADDLE, _paddle),
     "PPDocLayoutV3ImageProcessor": Sized(_PADDLE, _paddle),
-    "PPOCRV6SmallRecImageProcessor": Sized(
-        class_fields((48, 320), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, max_image_width=3200)
-        | {"pad_size": {"height": 48, "width": 320}, "character_list": []},
-        _recognizer,
+    "PPOCRV5ServerDetImageProcessor": Sized(
+        class_fields((960, 960), BILINEAR, ((0.406, 0.456, 0.485), (0.225, 0.224, 0.229)), limit_side_len=960)
+        | {"limit_type": "max", "max_side_limit": 4000},
+        _text_detector,
     ),
+    "PPOCRV5ServerRecImageProcessor": Sized(_TEXT, partial(_recognizer, is_float=True)),
+    "PPOCRV6SmallRecImageProcessor": Sized(_TEXT, partial(_recognizer, is_float=False)),
     "PerceiverImageProcessor": Sized(class_fields((224, 224), BICUBIC, IMAGENET, 256), _perceiver, crops=True),
     "PerceptionLMImageProcessor": Sized(
         class_fields((448, 448), BICUBIC, HALF, do_convert_rgb=True)

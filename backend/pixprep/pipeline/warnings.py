@@ -66,6 +66,8 @@ def extremes(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
     plan = pipeline.plan.outputs[name]
     assert isinstance(plan, TensorPlan)
     pixels = np.tile(np.array([0, 255], np.float32), (len(plan.channels), 1))
+    if plan.resized_values is not None:
+        pixels = plan.resized_values[list(plan.channels)][:, [0, 255]]
     return np.sort(plan.values(pixels).astype(np.float64), axis=1)
 
 

@@ -19,6 +19,7 @@ from pixprep.plan.placement import Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.sizes import Sizer, detr_size, max_detr_side
+from pixprep.plan.steps.arithmetic import Float32
 from pixprep.plan.steps.levels import LevelStep, Resample, Take
 from pixprep.plan.steps.step import Traits
 from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
@@ -322,6 +323,8 @@ class Resize(Traits):
         roi: Region of the image that is resized. None means the whole image.
         order: Channel order in which the library receives the image.
         sizer: Rule that computes the size of the result instead of ``rule``.
+        arithmetic: Steps that convert pixel values to the float32 values that are resized, in the channel order of the
+            image. Only the profile ``torch_float`` supports them.
     """
 
     rule: Rule
@@ -340,6 +343,7 @@ class Resize(Traits):
     roi: Roi | None = None
     order: Order = Order.AS_DECODED
     sizer: Sizer | None = None
+    arithmetic: tuple[Float32, ...] = ()
     moves: ClassVar[bool] = True
     keeps_gray: ClassVar[bool] = True
     is_hosts: ClassVar[bool] = True

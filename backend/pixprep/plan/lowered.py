@@ -15,7 +15,7 @@ from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, are_gray
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.steps.arithmetic import ArithmeticStep
+from pixprep.plan.steps.arithmetic import ArithmeticStep, Float32
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
@@ -149,6 +149,14 @@ class Lowered:
             PipelineError: An earlier op does not support a later resize, or does not support this resize.
         """
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
+        if self.arithmetic:  # the resize receives float32 values
+            arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Float32))
+            if len(arithmetic) < len(self.arithmetic) or self.levels or self.resize is not None or self.before:
+                raise PipelineError(
+                    'follows normalize, after which a resize requires that "arithmetic" of normalize is not "float64", '
+                    "and that no other op is between decode and normalize"
+                )
+            return replace(self, arithmetic=()).resized(replace(resize, arithmetic=arithmetic))
         if self.is_repeated:
             raise PipelineError('must come before a "padding_mode" other than constant: such padding is not resampled')
         if self.geometry.may_warp or (self.resize is not None and self.resizes_again):

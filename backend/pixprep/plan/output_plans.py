@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import traits
 from pixprep.plan.placement import Placement
+from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.tile_grids import TileGrid
@@ -76,6 +78,7 @@ class TensorPlan:
         Plans with custom operators, and plans with steps that have no CUDA kernel, run on the host.
         """
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
+        is_any |= self.geometry.resize is not None and PROFILES[self.geometry.resize.like].is_hosts
         return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property
@@ -92,6 +95,22 @@ class TensorPlan:
     def is_real(self) -> bool:
         """Whether the resize returns float32 instead of uint8, so that the arithmetic must be applied to each value."""
         return self.geometry.resize is not None and self.geometry.resize.is_real
+
+    @cached_property
+    def resized_values(self) -> npt.NDArray[np.float32] | None:
+        """Value of each pixel value before the resize, (4, 256) in the order of the decoded channels.
+
+        None means that the resize receives the pixel values. The fourth channel is unused.
+        """
+        resize = self.geometry.resize
+        if resize is None or not PROFILES[resize.like].is_hosts:
+            return None
+        values = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
+        for step in resize.arithmetic:
+            values = step.of(values, 255.0)
+        table = np.zeros((4, 256), np.float32)
+        table[list(self.channels)] = values
+        return table
 
     @property
     def own(self) -> Own | None:

@@ -32,6 +32,9 @@ Rule = Literal[
     "idefics3_capped",
     "up",
     "thumbnail",
+    "text_max",
+    "text_min",
+    "text_long",
 ]
 
 
@@ -116,6 +119,8 @@ class SideRule(Sizer):
                 return self._by_thumbnail(height, width)
             case "half":
                 return self._by_half(height, width)
+            case "text_max" | "text_min" | "text_long":
+                return self._by_text(height, width)
             case "detr":
                 assert self.max_side is not None
                 rows, columns = detr_size(height, width, self.height, self.max_side)
@@ -242,6 +247,19 @@ class SideRule(Sizer):
             sides = [max(multiple, floor(side / ratio / multiple) * multiple) for side in sides]
         return sides[0], sides[1]
 
+    def _by_text(self, height: int, width: int) -> Size:
+        """Return the size that transformers computes for the text detection of PP-OCRv5."""
+        assert self.max_side is not None
+        side = min(height, width) if self.rule == "text_min" else max(height, width)
+        is_kept = side <= self.height if self.rule == "text_max" else self.rule == "text_min" and side >= self.height
+        scale = 1.0 if is_kept else self.height / side
+        rows, columns = int(height * scale), int(width * scale)
+        if max(rows, columns) > self.max_side:
+            scale = self.max_side / max(rows, columns)
+            rows, columns = int(rows * scale), int(columns * scale)
+        multiple = self.multiple
+        return max(round(rows / multiple) * multiple, multiple), max(round(columns / multiple) * multiple, multiple)
+
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
@@ -262,9 +280,10 @@ class SideRule(Sizer):
             case "shorter_down":
                 longest = int(1333 / 800 * self.height)
                 sides = longest, longest
-            case "half":
+            case "half" | "text_max" | "text_min" | "text_long":
                 assert self.max_side is not None
                 longest = max(self.max_side, self.multiple)
+                longest = longest if self.rule == "half" else upward(longest, self.multiple)
                 sides = longest, longest
             case "detr":
                 assert self.max_side is not None
@@ -294,6 +313,9 @@ class SideRule(Sizer):
             "up": "rounded up",
             "thumbnail": f"to fit into {size}, never enlarging",
             "half": f"to half its size, the shorter side at least {size}, the longer side at most {self.max_side}",
+            "text_max": f"the longer side to at most {size}",
+            "text_min": f"the shorter side to at least {size}, the longer side to at most {self.max_side}",
+            "text_long": f"the longer side to {size}",
             "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",
         }[self.rule]
         to += "" if self.multiple == 1 or self.max_tiles else f" to multiples of {self.multiple}"

@@ -168,6 +168,8 @@ struct resize {
     double factor;                    // PASSES_AREA: 1 / number of pixels per output pixel
     const struct arithmetic *steps;   // arithmetic on float32 values
     int64_t step_count;
+    const float *levels;              // PASSES_FLOAT_FUSED: float32 value of each pixel value, 256 for each of 4 channels; the
+                                      // result is then not rounded. null: the pixel values are resized, and the result is uint8
 };
 
 // An image and its placement on the canvas. In arrays, index 0 is the vertical axis and 1 the horizontal axis.

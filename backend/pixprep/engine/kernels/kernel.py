@@ -41,6 +41,7 @@ class CpuKernel:
         self._padding = plan.spec.margin.reshape(-1, 1, 1)
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
+        self._values = plan.resized_values
         self._own = plan.own
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # with random crops, coefficients are rarely reused
@@ -203,11 +204,15 @@ class CpuKernel:
             finish=finish,
             out=out,
             grid=grid,
+            values=self._values,
         )
 
     def _look_up(self, block: U8 | F32, table: Planes, planes: Planes, grid: resize.Grid | None = None) -> None:
         """Write the tensor values of a block of pixels. If the tensor has one channel, only the first one is used."""
         ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # channels are in order or reversed
+        if self._values is not None and block.dtype == np.uint8:  # the image keeps its size
+            resized = self._values[range(block.shape[2]), block]
+            ordered = resized[:, :, ::-1] if self._plan.channels[0] > 0 else resized
         if self._is_real:
             planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
         else:

@@ -115,17 +115,18 @@ INLINE void scatter_rows(const void *values, char *const *out, int64_t at, int64
 }
 
 // See `horizontal` in passes.h.
-INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, char *const *out, enum sum_type sum_type,
-                           enum result result, int64_t channels) {
+INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, char *const *out, enum value_type value_type,
+                           enum sum_type sum_type, enum result result, int64_t channels) {
     const struct coefficients w = *k->coefficients;
     const int64_t at[] = {0}, is_mirrored = k->is_mirrored;
     for (int64_t output = 0; output < w.size; ++output) {
         const int32_t *weights = w.weights + output * w.taps;
-        const struct taps taps = {0, block + k->first[output] * LANES, LANES};
+        const int64_t stride = LANES * VALUE_SIZES[value_type];
+        const struct taps taps = {0, block + k->first[output] * stride, stride};
         const int64_t position = (is_mirrored ? w.size - 1 - output : output) * channels;
         if (sum_type <= SUM_INT32) {
             vint sums;
-            sum_integers(&taps, weights, w.count[output], UINT8, sum_type, 1, at, &sums);
+            sum_integers(&taps, weights, w.count[output], value_type, sum_type, 1, at, &sums);
             if (result == OUT_UINT8) {
                 bytes converted = shift_to_uint8(sums, w.bits);
                 scatter_rows(&converted, out, position, channels, 1);
@@ -141,7 +142,7 @@ INLINE void run_horizontal(const struct horizontal_pass *k, const char *block, c
             continue;
         }
         vfloat sums;
-        sum_floats(&taps, weights, w.count[output], UINT8, sum_type, 1, at, &sums);
+        sum_floats(&taps, weights, w.count[output], value_type, sum_type, 1, at, &sums);
         scatter_rows(&sums, out, position, channels, 4);
     }
 }
@@ -239,13 +240,14 @@ static void opencv_linear_vertical(const struct coefficients *w, int64_t output,
 }
 
 // Each pass is a separate function, so that its arithmetic is a compile-time constant.
-#define HORIZONTAL(name, sum_type, result)                                                                                     \
+#define HORIZONTAL_OF(name, value_type, sum_type, result)                                                                      \
     static void name##_gray(const struct horizontal_pass *k, const char *block, char *const *out) {                            \
-        run_horizontal(k, block, out, sum_type, result, 1);                                                                    \
+        run_horizontal(k, block, out, value_type, sum_type, result, 1);                                                        \
     }                                                                                                                          \
     static void name##_words(const struct horizontal_pass *k, const char *block, char *const *out) {                           \
-        run_horizontal(k, block, out, sum_type, result, 4);                                                                    \
+        run_horizontal(k, block, out, value_type, sum_type, result, 4);                                                        \
     }
+#define HORIZONTAL(name, sum_type, result) HORIZONTAL_OF(name, UINT8, sum_type, result)
 #define VERTICAL(name, value_type, sum_type, result)                                                                           \
     static void name(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *out,        \
                      float factor, const uint8_t *away) {                                                                      \
@@ -260,6 +262,7 @@ HORIZONTAL(int16_to_float, SUM_INT16, OUT_FLOAT)
 HORIZONTAL(float_to_float, SUM_FLOAT, OUT_FLOAT)
 HORIZONTAL(fused_to_float, SUM_FUSED, OUT_FLOAT)
 HORIZONTAL(lerp_to_float, LERP, OUT_FLOAT)
+HORIZONTAL_OF(fused_floats, FLOAT, SUM_FUSED, OUT_FLOAT)
 VERTICAL(cubic_to_uint8_vertical, FLOAT, SUM_CUBIC, OUT_UINT8_EVEN)
 VERTICAL(sums_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8)
 VERTICAL(mean_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8_MEAN)
@@ -270,6 +273,7 @@ VERTICAL(ties_to_uint8_vertical, FLOAT, SUM_FLOAT, OUT_UINT8_TIES)
 VERTICAL(fused_to_uint8_vertical, FLOAT, SUM_FUSED, OUT_UINT8_EVEN)
 VERTICAL(float_to_float_vertical, FLOAT, SUM_FLOAT, OUT_FLOAT)
 VERTICAL(lerp_to_float_vertical, FLOAT, LERP, OUT_FLOAT)
+VERTICAL(fused_floats_vertical, FLOAT, SUM_FUSED, OUT_FLOAT)
 VERTICAL(uint8_to_float_vertical, UINT8, SUM_FLOAT, OUT_FLOAT)
 #define HORIZONTAL_LAST(name, sum_type, result)                                                                                \
     static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                 \
@@ -305,10 +309,12 @@ static const struct pass_functions PASSES[] = {
     [PASSES_LERP] = {GRAY_AND_COLOR(lerp_to_float), lerp_to_float_vertical, 4, 0, {0}},
 };
 
+static const struct pass_functions FUSED_FLOATS = {GRAY_AND_COLOR(fused_floats), fused_floats_vertical, 4, 0, {0}};
+
 // Return the functions of an arithmetic. Fixed-point weights that fit into 16 bits have faster functions. torchvision's weights
 // do, except on an axis that keeps its length.
-struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits) {
-    struct pass_functions functions = PASSES[passes];
+struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits, int has_floats) {
+    struct pass_functions functions = has_floats ? FUSED_FLOATS : PASSES[passes];
     if (passes != PASSES_FIXED) return functions;
     if (column_bits < IDENTITY_BITS) {
         functions.horizontal[0] = int16_to_uint8_gray, functions.horizontal[1] = int16_to_uint8_words;

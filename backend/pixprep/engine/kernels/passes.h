@@ -13,6 +13,7 @@ struct horizontal_pass {
 
 // Horizontal pass as the first pass: compute all output columns of a block of rows, each row to its own line of `out`. A block
 // contains 4 rows of 4 channels, or 16 rows of one channel. It stores the 16 values of a column contiguously, column by column.
+// The values are uint8, or float32 if `struct resize` has `levels`.
 typedef void horizontal(const struct horizontal_pass *p, const char *block, char *const *out);
 
 // Horizontal pass as the second pass: compute all output columns of the same number of rows, which are separate lines.
@@ -33,4 +34,5 @@ struct pass_functions {
     horizontal_last *horizontal_last[2];
 };
 
-struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits);
+// `has_floats`: whether the resize has `levels`.
+struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits, int has_floats);

@@ -36,7 +36,9 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     """Return the resampling that computes the region of a placement from the decoded pixels."""
     rows, columns = axes(resize, placement)
     if resize is None or placement.is_kept:
-        passes: Passes = "real" if resize is not None and resize.is_real else "fixed"
+        passes: Passes = "fixed"
+        if resize is not None and resize.is_real:
+            passes = "float_fused" if PROFILES[resize.like].is_hosts else "real"
         own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
         return Resampling(passes, rows, columns, None, own)
     return of_axes(resize, rows, columns)

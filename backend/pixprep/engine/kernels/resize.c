@@ -149,19 +149,22 @@ static void write_rows(const struct resampling *k, const char *lines, int64_t ro
 // Horizontal pass first. Its results for the taps of a row are kept in a ring buffer.
 static int resample_horizontal_first(const struct resampling *k) {
     const struct coefficients *rows = k->rows;
-    const int64_t length = max(k->columns->size * k->channels, LANES), is_real = k->n->passes >= PASSES_REAL;
-    const struct pass_functions passes = pass_functions_of(k->n->passes, k->rows->bits, k->columns->bits);
+    const int64_t length = max(k->columns->size * k->channels, LANES), is_real = k->n->passes >= PASSES_REAL || k->n->levels;
+    const struct pass_functions passes = pass_functions_of(k->n->passes, k->rows->bits, k->columns->bits, k->n->levels != 0);
     const struct horizontal_pass horizontal = {k->columns, k->horizontal.first, k->n->is_mirrored, k->away};
     const int64_t row_stride = length * passes.value_size, out_row_stride = length * (is_real ? 4 : 1);
     const int64_t ring_rows = (rows->taps + 2 * (k->block - 1)) / k->block * k->block;
+    const float *levels = k->n->levels;
+    const int64_t block_values = k->horizontal.count * LANES;
     char *block, *ring, *output;
     const char **taps;
-    float *line;
+    float *line, *converted;
     struct arena arena = {0};
     for (int is_measured = 0; is_measured < 2; ++is_measured) {
         if (is_measured && !(arena.memory = malloc(arena.used))) return NO_MEMORY;
         arena.used = 0;
-        block = arena_alloc(&arena, k->horizontal.count * LANES);
+        block = arena_alloc(&arena, block_values);
+        converted = arena_alloc(&arena, levels ? block_values * sizeof *converted : 0);
         ring = arena_alloc(&arena, ring_rows * row_stride);
         output = arena_alloc(&arena, ROWS_PER_WRITE * out_row_stride + 4);  // the look-up may read up to 3 bytes beyond the end
         taps = arena_alloc(&arena, rows->taps * sizeof *taps);
@@ -178,7 +181,9 @@ static int resample_horizontal_first(const struct resampling *k) {
                 lines[i] = ring + (done + i) % ring_rows * row_stride;
                 copy_row(k, min(done + i, k->vertical.count - 1), (uint8_t *)block + i * k->channels, LANES);
             }
-            passes.horizontal[k->channels != 1](&horizontal, block, lines);
+            for (int64_t i = 0; levels && i < block_values; ++i)
+                converted[i] = levels[i % k->channels * 256 + (uint8_t)block[i]];
+            passes.horizontal[k->channels != 1](&horizontal, levels ? (const char *)converted : block, lines);
         }
         for (int64_t tap = 0; tap < count; ++tap) taps[tap] = ring + (first + tap) % ring_rows * row_stride;
         passes.vertical(rows, row, taps, length, output + slot * out_row_stride, (float)k->n->factor, k->away);
@@ -204,7 +209,7 @@ static int resample_vertical_first(const struct resampling *k) {
                             read_positions->begin || read_positions->end < read_positions->count || k->vertical.begin ||
                             k->vertical.end < k->vertical.count;
     const int64_t length = is_gathered ? max(read_positions->count * k->channels, LANES) : span;
-    const struct pass_functions passes = pass_functions_of(k->n->passes, k->rows->bits, k->columns->bits);
+    const struct pass_functions passes = pass_functions_of(n->passes, k->rows->bits, k->columns->bits, 0);
     const struct horizontal_pass horizontal = {k->columns, k->horizontal.first, k->n->is_mirrored, k->away};
     const int64_t row_stride = (length + 4) * passes.value_size;  // the last pixel is read as 4 values, even if it has 3
     char *gathered, *output, *sums;

@@ -221,6 +221,7 @@ def resize(
     finish: Finish | None = None,
     out: npt.NDArray[Any] | None = None,
     grid: Grid | None = None,
+    values: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[Any] | None:
     """Resize and flip an image, and compute its tensor values, in a single call of C.
 
@@ -237,10 +238,12 @@ def resize(
         out: Array of tensor values (planes, rows, columns) with any strides.
         grid: Grid of patches if ``out`` is the first patch of a tensor of patches. A vertical flip and float32 values
             of the resize are not supported with a grid.
+        values: Values that are resized instead of the pixel values, float32 (4, 256), one row per channel of the
+            pixels. The result is then float32. Only the passes ``float_fused`` support them.
 
     Returns:
         None if ``out`` was written. Otherwise the requested region, (rows, columns, channels), as uint8, or as float32
-        for the passes ``real`` and ``lerp``.
+        with ``values`` and for the passes ``real`` and ``lerp``.
     """
     (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
     words, kept = 1 if channels == 1 else 4, list[PackedCoefficients]()
@@ -250,20 +253,22 @@ def resize(
         kept = [coefficients(formula, rows), coefficients(formula, columns)]
     result, wide = None, columns.end - columns.begin
     if out is None or finish is None:
-        dtype = np.dtype(np.float32 if passes in ("real", "lerp") else np.uint8)
+        is_real = values is not None or passes in ("real", "lerp")
+        dtype = np.dtype(np.float32 if is_real else np.uint8)
         result = np.empty((rows.end - rows.begin, wide, words), dtype)
         channel, steps = (0, 0), (0, 0)
-        values: tuple[int, ...] = result.ctypes.data, 0, result.strides[0], *[0] * 6, dtype.itemsize, 0
+        target: tuple[int, ...] = result.ctypes.data, 0, result.strides[0], *[0] * 6, dtype.itemsize, 0
     else:
         channel, steps = (finish.first, finish.step), finish.steps
         layout = addressof(grid) if grid else 0
-        values = out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize, layout
+        target = out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize, layout
     arguments = _RESIZE.pack(
         *formula_numbers(formula or NO_FORMULA), *rows, *columns,
         *([addressof(each.struct) for each in kept] or (0, 0)),
         pixels.ctypes.data, *pixels.strides, height, width, channels,
-        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, how.order, *channel, 0, 0, 0, 0, *values,
+        *(around.struct if around else (0, 0, 0)), vertical_first, *flips, how.order, *channel, 0, 0, 0, 0, *target,
         PASSES["copied" if formula is None and passes == "fixed" else passes], factor, *steps,
+        0 if values is None else values.ctypes.data,
     )  # fmt: skip
     checked(library().resize(arguments))
     return result if result is None else result[:, :, :channels]

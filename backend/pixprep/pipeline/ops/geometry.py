@@ -40,6 +40,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``pillow12``: ``Image.resize`` of Pillow before version 13, where the horizontal pass is always first.
     - ``torchvision``: torchvision v2's ``resize`` of uint8 tensors on a CPU with AVX2, with 16-bit coefficients.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
+    - ``torch_float``: the same function, but its result remains float32. ``normalize`` may precede this resize, which
+      then receives the normalized values (DINOv3). A GPU engine computes it on the host.
       torchvision's v1 transforms resize tensors in this way, and so does every ``weights.transforms()``.
     - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
       ``bicubic`` is OpenCV's own implementation, not that of Intel IPP.
@@ -344,6 +346,8 @@ def check_max_size(max_size: int | None, sides: Iterable[object], *, is_only: bo
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
     """Return the spec with the type of values after a resize by ``op``. Reject images that are already normalized."""
+    if op.like == "torch_float" and image.values == "normalized":
+        return image
     need_pixel_values(image)
     return replace(image, values="real") if op.filter in PROFILES[op.like].real else image
 

@@ -46,6 +46,9 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
       of ``multiple`` pixels (UltraVBert).
     - ``up``: the longer side is rounded up to ``multiple``, and then the shorter side is computed and rounded up to
       ``multiple`` (Idefics 3).
+    - ``text_max``, ``text_min``, ``text_long``: the longer side becomes at most ``size``, the shorter side at least
+      ``size``, or the longer side becomes ``size``. Then the longer side is limited to ``max_size``, and both sides are
+      rounded to the nearest ``multiple``, with ties to even (text detection of PP-OCRv5).
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
 
     An image is rejected if a side would become 0.
@@ -57,7 +60,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
             and ``thumbnail``.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
-        max_size: Maximum length of the longer side in pixels; for ``detr`` and ``half``.
+        max_size: Maximum length of the longer side in pixels; for ``detr``, ``half`` and ``text_max`` to ``text_long``.
         max_tiles: Maximum number of tiles; for ``idefics3_capped``.
         again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3
             and Donut.
@@ -80,7 +83,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         super().check()
         has = {
             "size": self.rule not in ("multiple", "up"),
-            "max_size": self.rule in ("detr", "half"),
+            "max_size": self.rule in ("detr", "half") or self.rule.startswith("text_"),
             "max_tiles": self.rule == "idefics3_capped",
             "width": self.rule in ("shrink", "contain", "contain_down", "thumbnail"),
             "min_size": self.rule in ("longer", "longer_even", "bounded"),
