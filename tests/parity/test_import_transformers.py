@@ -171,6 +171,14 @@ def test_a_configuration_for_which_the_processor_raises_is_rejected(case):
     assert "transformers raises" in refusal(from_transformers, RAISES[case])
 
 
+def test_an_integer_rescale_factor_overflows_in_the_class():
+    config = clip(224) | {"rescale_factor": 2, "do_normalize": False}
+    (tensor,) = theirs(config, "torchvision", [png(np.full((224, 224, 3), 200, np.uint8))])
+    assert (tensor.dtype, tensor.max()) == (np.uint8, 2 * 200 - 256)
+    assert "decimal point" in refusal(from_transformers, config)
+    assert_equal(config | {"rescale_factor": 2.0}, "torchvision", images()[:1])
+
+
 @pytest.mark.parametrize("filter_", [4, 5])
 def test_box_and_hamming_are_exact_with_pil_and_rejected_with_torchvision(filter_):
     config = clip(224) | {"resample": filter_}

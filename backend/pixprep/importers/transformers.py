@@ -485,6 +485,11 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             "include_top", 'requires "do_rescale" or "do_normalize": transformers raises an error without them'
         )
     scale = fields.number("rescale_factor", positive=True) if is_rescaled else 1.0
+    if is_rescaled and not is_normalized and backend == "torchvision" and type(fields.take("rescale_factor")) is int:
+        fields.refuse(
+            "rescale_factor",
+            "is an integer, with which the class returns uint8 values that may overflow: write it with a decimal point",
+        )
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
     is_flipped = processor == "TvpImageProcessor" and fields.flag("do_flip_channel_order")

@@ -115,8 +115,11 @@ def _bridgetower(fields: Fields, filter_: Filter, like: Like) -> Made:
         (window,) = _edges(fields, "crop_size", ("shortest_edge",))
         size = made.geometry[0]
         assert isinstance(size, ResizeByRule)
-        if like == "pillow" and (size.size or 1) // size.multiple * size.multiple < window:
-            fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
+        if like == "pillow" and (window % 2 or size.multiple % 2):  # the image may be narrower, after any aspect ratio
+            fields.refuse(
+                "crop_size",
+                "may pad the image by an odd number of pixels, which is not supported for the PIL backend",
+            )
         made.geometry.append(CenterCrop(window, window, rounding="down"))
     return made
 
