@@ -240,14 +240,14 @@ EXACT = {
     | {"ensure_multiple_of": 14, "keep_aspect_ratio": True, "do_pad": False, "size_divisor": None, "resample": 3}
     | IMAGENET,
     "facebook/sam-vit-base": {"image_processor_type": "SamImageProcessor", "size": {"longest_edge": 1024}},
-}
-"""Configurations that must be imported, with pixels equal to the processor's."""
-
-REFUSED = {
     "facebook/dinov3-vits16-pretrain-lvd1689m": {"image_processor_type": "DINOv3ViTImageProcessorFast", "resample": 2}
     | {"size": square(224)}
     | FAST
     | IMAGENET,
+}
+"""Configurations that must be imported, with pixels equal to the processor's."""
+
+REFUSED = {
     "microsoft/Phi-3-vision-128k-instruct": {"auto_map": {"AutoImageProcessor": "image_processing_phi3_v.Phi3V"}}
     | CLIP,
 }
