@@ -89,6 +89,7 @@ def assert_equal(config, backend, encoded):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", EXACT)
 def test_the_import_equals_the_processor_bit_for_bit(name, backend):
+    processor_class(EXACT[name], backend)  # skips a class without this backend
     assert_equal(EXACT[name], backend, images())
 
 

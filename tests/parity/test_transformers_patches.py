@@ -189,6 +189,7 @@ def test_pixel_values_that_are_not_changed_have_the_dtype_of_the_class(name, bac
     crops = {"do_center_crop": False} if name == "TvpImageProcessor" else {}  # its PIL backend pads differently
     for pads in ({}, {"do_pad": False}) if name in COPIED else (crops,):
         fields = SMALL.get(name, {}) | FIXED.get(name, {}) | {"do_rescale": False, "do_normalize": False} | pads
+        fields |= {"do_rescale": True} if name == "DINOv3ViTImageProcessor" else {}  # required
         assert compare(name, backend, fields, [png(scene(301, 259)), png(noise(99, 50))]) == 2
 
 

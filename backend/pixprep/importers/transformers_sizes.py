@@ -622,7 +622,8 @@ def is_float(fields: Fields, processor: str, like: Like) -> bool:
         processor: Name of the class.
         like: Library whose resize the class calls.
     """
-    if processor == "MllamaImageProcessor":
+    resizes_floats = ("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor")
+    if processor in ("MllamaImageProcessor", *resizes_floats):
         return True
     if processor == "GraniteDoclingImageProcessor":
         return like == "pillow"
