@@ -1,1 +1,1 @@
-"""Pipelines of ops: their file format, the ops, and their checks and compilation."""
+"""Pipelines: their ops, their file format, their validation, and their compilation to plans."""

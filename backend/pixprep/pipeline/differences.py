@@ -15,7 +15,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import op_label
 
 MAX_SHOWN = 200
-"""Maximum number of characters with which a value is shown in a difference."""
+"""Maximum number of characters of a value in the description of a difference."""
 
 
 def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ def differences(pipeline: Pipeline, source: Pipeline) -> tuple[str, ...]:
 
 
 def in_short(found: Sequence[str]) -> str:
-    """Return a text with the first difference and the number of further differences."""
+    """Return the description of the first difference, followed by the number of further differences."""
     return f"{found[0]}, and {len(found) - 1} more" if len(found) > 1 else found[0]
 
 

@@ -38,12 +38,12 @@ MAX_OPTION = 4000
 FIELDS = ("format", "origin", "ops")
 SCHEMA_FIELD = "$schema"  # editors find the JSON Schema by this field; pixprep ignores the value of the field
 
-_SLIPS = {
+_SYNTAX_ERRORS = {
     "": "the text ends early",
     "'": "JSON strings require double quotes",
     **dict.fromkeys("/#", "JSON does not support comments"),
 }
-"""Common syntax errors, by the character at which the JSON parser stops."""
+"""Descriptions of common syntax errors, by the character at which the JSON parser stops."""
 _YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 
@@ -174,7 +174,7 @@ def not_json(error: json.JSONDecodeError) -> str:
     elif error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and next_ and next_ in "]}"):
         at, how = (at if next_ == "," else len(before) - 1), "remove the trailing comma"
     else:
-        how = _SLIPS.get(next_, error.msg[0].lower() + error.msg[1:])
+        how = _SYNTAX_ERRORS.get(next_, error.msg[0].lower() + error.msg[1:])
     line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
     return f"not JSON: line {line} column {column}: {how}"
 
@@ -195,7 +195,7 @@ def _origin_fields(origin: Origin) -> dict[str, Any]:
 
 
 def to_dict(op: Op) -> dict[str, Any]:
-    """Return an op as its JSON object in the file, without default values. ``name``, ``from`` and ``only`` are last."""
+    """Return the JSON object of an op in the file, without default values. ``name``, ``from`` and ``only`` are last."""
     fields = settings(op)
     for key in [*fields][1:]:
         fewer = {other: value for other, value in fields.items() if other != key}
@@ -205,7 +205,7 @@ def to_dict(op: Op) -> dict[str, Any]:
 
 
 def settings(op: Op) -> dict[str, Any]:
-    """Return an op as its JSON object in the file, including fields with default values other than None.
+    """Return the JSON object of an op with its default values, except for optional fields that are None.
 
     ``name``, ``from`` and ``only`` are last.
     """
@@ -213,14 +213,14 @@ def settings(op: Op) -> dict[str, Any]:
     first: dict[str, Any] = {"op": op_name(op)}
     last: dict[str, Any] = {}
     for key, value in fields.items():
-        if value is not None or key not in _empty(type(op)):
+        if value is not None or key not in _none_by_default(type(op)):
             (last if key in ("name", "from", "only") else first)[key] = value
     return first | ({"ops": _entries(op, settings)} if isinstance(op, Choice) else {}) | last
 
 
 @cache
-def _empty(kind: type[Op]) -> frozenset[str]:
-    """Return the names, in the file, of an op's fields whose default is None."""
+def _none_by_default(kind: type[Op]) -> frozenset[str]:
+    """Return the names, as in the file, of those fields of an op whose default is None."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is None)
 
 

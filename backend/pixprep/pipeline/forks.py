@@ -22,8 +22,8 @@ from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_LEAVES = 64
-"""Maximum number of plans for training, and for serving. The limit bounds the compile time, about 1 ms per plan, and
-the number of kernels, because each plan has its own."""
+"""Maximum number of plans of each side (training and serving). The limit bounds the compile time, about 1 ms per plan,
+and the number of kernels, because each plan has its own."""
 
 
 def compiled(
@@ -43,7 +43,9 @@ def compiled(
                             f"but at most {MAX_LEAVES} are supported: remove some ops"
                         )
                 walks = {
-                    chosen: forked([*side[:place], *_items(choice, key, chosen, item), *side[place + 1 :]], leaves)
+                    chosen: forked(
+                        [*side[:place], *_chosen_items(choice, key, chosen, item), *side[place + 1 :]], leaves
+                    )
                     for chosen in choice.sequences
                 }
                 with at(item.op_index, item.op, where):
@@ -65,12 +67,12 @@ def drawn(side: Iterable[Item], choose: Callable[[RandomStep], Sequence[int]]) -
     for item in side:
         choice, key = as_choice(item.op, item.key)
         if isinstance(choice, Choice) and not choice.is_levels:
-            yield from drawn(_items(choice, key, choose(RandomStep(key, choice)), item), choose)
+            yield from drawn(_chosen_items(choice, key, choose(RandomStep(key, choice)), item), choose)
         else:
             yield item
 
 
-def _items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
+def _chosen_items(choice: Choice, key: str, chosen: Sequence[int], item: Item) -> Iterator[Item]:
     """Yield the chosen ops of a choice, with the index of the choice as their index in the file."""
     for op, own in choice.keyed(key, chosen):
         yield Item(item.op_index, op, own, is_chosen=True)

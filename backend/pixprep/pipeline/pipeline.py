@@ -38,7 +38,7 @@ from pixprep.registry import HTML, load
 from pixprep.spec import ImageSpec, InputSpec, Side
 
 SIDES: tuple[Side, ...] = ("serving", "training")
-_PLACES = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
+_FILE_PATTERNS = ("pipeline.json", "1/pipeline.json", "*/1/pipeline.json")
 """Patterns of the paths of pipeline files in the folder of a model version, a model, or a model repository."""
 
 
@@ -107,7 +107,7 @@ class Pipeline:
                 side_ops = [(index, op) for index, op in enumerate(ops) if is_on(op, side)]
                 hint = _size_hint([op for op in ops if not is_on(op, side)], side)
                 of_side = partial(compiled, operators=self.operators, where=f"in {side}: ", size_hint=hint)
-                self._compiled[side] = of_side(side_ops) if side == "training" else _served(side_ops, of_side)
+                self._compiled[side] = of_side(side_ops) if side == "training" else _compile_serving(side_ops, of_side)
             if len(with_tensor) == 2:
                 _check_same_meaning(self._compiled["training"], self._compiled["serving"])
         all_nodes = [node for compiled_side in self._compiled.values() for node in compiled_side.nodes]
@@ -262,7 +262,7 @@ class Pipeline:
         try:
             text = file.read_bytes(path, most=file.MAX_BYTES)
         except OSError as error:
-            inside = [file for place in _PLACES for file in sorted(path.glob(place))] if path.is_dir() else []
+            inside = [file for place in _FILE_PATTERNS for file in sorted(path.glob(place))] if path.is_dir() else []
             hint = f": did you mean {inside[0]}?" if inside else ": pass the path of a pipeline file"
             why = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
             raise PipelineError(f"{path.name or path}: {why}") from None
@@ -314,7 +314,9 @@ def _for_photos(op: Op) -> Op:
     return op
 
 
-def _served(ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], CompiledSide]) -> CompiledSide:
+def _compile_serving(
+    ops: list[tuple[int, Op]], compile_: Callable[[list[tuple[int, Op]]], CompiledSide]
+) -> CompiledSide:
     """Compile the serving side with those annotations whose geometry is also the geometry of a serving tensor.
 
     Only a Loader uses the annotations of the serving side, because Triton does not return annotations. The other

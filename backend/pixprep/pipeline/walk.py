@@ -241,7 +241,7 @@ def _check_annotations(compiled: Sequence[Node], where: str) -> None:
 
 
 def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
-    """Return the properties of a tensor that affect its meaning to a model, by the name of the property."""
+    """Return the properties of a tensor on which a model depends, such as the dtype, by the name of the property."""
     return {
         "dtype": spec.dtype,
         "layout": spec.layout,

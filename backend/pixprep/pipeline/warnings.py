@@ -20,7 +20,7 @@ from pixprep.plan.output_plans import OutputPlan, TensorPlan
 _MIN_WIDTH, _MAX_VALUE = 0.5, 20.0
 """Minimum width of a usual range, and maximum absolute value in a usual range."""
 _PIXEL_WIDTH = (254.0, 256.0)
-"""Minimum and maximum width of a range that is recognized as pixel values of 0 to 255, possibly minus a mean."""
+"""Minimum and maximum width of a range that counts as pixel values 0 to 255, from which a mean may be subtracted."""
 _SCALES = ((1.0, "1"), (1 / 255, "1/255, the default"))
 _PHOTOS = ((480, 640), (640, 480), (3000, 4000), (4000, 3000))
 """Common sizes of photos, (height, width)."""
@@ -56,7 +56,7 @@ def _range_warning(pipeline: Pipeline, output: Output) -> str:
         if _usual_range(pipeline, place, name, changed(op, scale=scale)) is not None:
             fix = f'did you mean "scale": {text}?'
     without = _usual_range(pipeline, place, name) if len(places) > 1 else None
-    if without is not None and np.ptp(without, axis=1).max() < _PIXEL_WIDTH[0]:  # normalized without this op
+    if without is not None and np.ptp(without, axis=1).max() < _PIXEL_WIDTH[0]:  # still normalized
         fix = f"ops[{places[-2]}] already normalizes: remove this op"
     return f'ops[{place}] "normalize": the values of "{name}" range from {low:.4g} to {high:.4g} ({why}): {fix}'
 

@@ -13,7 +13,7 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import check_padding
 from pixprep.pipeline.ops.limits import MAX_RATIO, FillColor, Length, Within
 from pixprep.pipeline.ops.op import SteadyOp, settle
-from pixprep.pipeline.ops.warp import check_side, check_warp, shown_again
+from pixprep.pipeline.ops.warp import check_side, check_warp, repeats_pixels
 from pixprep.plan import matrices
 from pixprep.plan.draws.motions import Look, rotated
 from pixprep.plan.draws.philox import F64, Words
@@ -148,7 +148,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     @property
     def no_boxes(self) -> str:  # type: ignore[override]  # a class attribute of most ops
         """Reason why boxes and points are not supported after this op; empty if they are."""
-        return shown_again(self.padding_mode)
+        return repeats_pixels(self.padding_mode)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         value = getattr(self, self.field)
@@ -191,7 +191,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             ImageError: BAD_INPUT, DOES_NOT_FIT: The row does not specify a valid region, or the region is entirely
                 outside the photo.
         """
-        if row is None:  # an example: the whole photo
+        if row is None:  # example parameters: the whole photo
             rows, columns = (side or min(photo_side, self.max_size or photo_side)
                              for side, photo_side in ((self.height, height), (self.width, width)))  # fmt: skip
             matrix: Any = [width / columns, 0.0, 0.0, 0.0, height / rows, 0.0]
@@ -289,7 +289,7 @@ def _check_shape(name: str, value: Any, shape: tuple[int, int], words: str) -> N
 
 
 def _check_quad(corners: list[tuple[float, float]]) -> None:
-    """Reject corners that are not those of a convex quadrilateral in clockwise order.
+    """Raise ImageError unless the corners form a convex quadrilateral and are in clockwise order.
 
     Raises:
         ImageError: BAD_INPUT: Three corners are collinear, two sides intersect, a corner is concave, or the order is

@@ -249,7 +249,7 @@ class _ApplyWithP(RandomApply, frozen=True, tag="_ApplyWithP"):
 
 
 def as_choice(op: Op, key: str) -> Keyed:
-    """Return an op whose ``p`` is below 1 as an equivalent choice with its own key, and any other op unchanged."""
+    """Convert an op whose ``p`` is below 1 to an equivalent choice, which has a key of its own. Keep any other op."""
     if isinstance(op, Whether) and op.p < 1:  # type: ignore[attr-defined]  # every subclass defines p
         return _ApplyWithP((changed(op, p=1.0, name=None, from_=None, only=None),), p=op.p), f"{key}.p"  # type: ignore[attr-defined]
     return op, key
@@ -261,7 +261,7 @@ def described(op: Op, image: ImageSpec, before: Lowered) -> str:
 
 
 def fixed_ops(op: Op, key: str, draws: Mapping[str, Words]) -> list[Op]:
-    """Return ops that apply to every image what an op applied to one image; see ``Op.fixed_ops``.
+    """Return deterministic ops that repeat what an op did to one image; see ``Op.fixed_ops``.
 
     Args:
         op: Op, which may choose between other ops.

@@ -204,7 +204,7 @@ class Crop(ImageOp, frozen=True, tag="crop"):
 
     @property
     def _window(self) -> Window:
-        """Window without a box; example values replace those that a request contains."""
+        """Crop window of an op without ``box``. Example values replace the values that a request contains."""
         top, left, height, width = (
             bound.example if isinstance(value, str) else value or 0 for value, bound in self._numbers.values()
         )

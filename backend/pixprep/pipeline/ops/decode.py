@@ -177,7 +177,7 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
         return -(-self.frames // 4) if self.sample == "random" else 1
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Return the random numbers. The decoder selects the frames by them, because it knows the timestamps."""
+        """Return random numbers. From these, the decoder selects the frames, because it knows the timestamps."""
         count = self.frames if self.sample == "random" else 1
         return {"uniforms": uniforms(0, self.blocks).ravel()[:count].tolist()}
 

@@ -52,8 +52,8 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
         "elastic does not support boxes or points, because their new positions have no closed form: remove "
         "them, or remove elastic"
     )
-    alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, counts=(1, 2))] = 50.0
-    sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, counts=(1, 2))] = 5.0
+    alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, lengths=(1, 2))] = 50.0
+    sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, lengths=(1, 2))] = 5.0
     filter: Literal["nearest", "bilinear"] = "bilinear"
     fill: FillColor = 0
     p: Fraction = 1.0

@@ -1,4 +1,4 @@
-"""Ops that fill rectangles of the image, either a fixed one or random ones."""
+"""Ops that fill a fixed rectangle, or random rectangles, of the image."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
     def _hole(self, height: int, width: int, u_hole: list[float]) -> list[int]:
         """Return the [top, left, height, width] of a hole for four random numbers."""
         rows, columns = (
-            int(length * between(span, u)) if self.hole_height[1] < 1 else _side(span, length, u)
+            int(length * between(span, u)) if self.hole_height[1] < 1 else _random_side(span, length, u)
             for span, length, u in zip((self.hole_height, self.hole_width), (height, width), u_hole, strict=False)
         )
         return [int(u_hole[2] * (height - rows + 1)), int(u_hole[3] * (width - columns + 1)), rows, columns]
@@ -135,7 +135,7 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
         ]
 
 
-def _side(span: tuple[float, float], length: int, uniform: float) -> int:
+def _random_side(span: tuple[float, float], length: int, uniform: float) -> int:
     """Return a uniformly distributed integer of a span, whose ends are clipped to the length of the image's side."""
     low, high = min(int(span[0]), length), min(int(span[1]), length)
     return low + int(uniform * (high - low + 1))

@@ -48,7 +48,7 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
 
 
 class OpMeta(msgspec.StructMeta):
-    """Metaclass of the ops. Errors of a Python call contain the op, the field and the fix, as errors of a file do."""
+    """Metaclass of the ops. An invalid call in Python raises the same error as an invalid entry in a file."""
 
     if not TYPE_CHECKING:  # with this method, editors would not show the fields as the parameters of the call
 
@@ -56,10 +56,12 @@ class OpMeta(msgspec.StructMeta):
             try:
                 return super().__call__(*args, **fields)
             except (TypeError, KeyError, OverflowError, PipelineError) as error:
-                raise _of_call(cls, args, fields, error) from None
+                raise _call_error(cls, args, fields, error) from None
 
 
-def _of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str, Any], error: Exception) -> Exception:
+def _call_error(
+    cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str, Any], error: Exception
+) -> Exception:
     """Return the error to raise for a failed call of an op's class.
 
     Args:
@@ -92,7 +94,7 @@ def _of_call(cls: type[msgspec.Struct], args: Sequence[Any], named: Mapping[str,
 
 
 def _choices(cls: type[msgspec.Struct], field: str) -> list[str]:
-    """Return the values that a field accepts, for a message."""
+    """Return the texts of the values that a field accepts, which an error message lists."""
     parts = get_args(
         get_type_hints(cls)[field]
     )  # the words of a ``Literal``, or the types of a union with a ``Literal``

@@ -19,8 +19,8 @@ from pixprep.spec import BlurLike, Color, ColorLike, ImageSpec, as_tuple
 
 MAX_TAPS = 255
 MIN_SIGMA, MAX_SIGMA = 0.01, 1000.0
-_SIGMA = Within(MIN_SIGMA, MAX_SIGMA, counts=(1, 2))
-_SIGMA_WITHOUT_SIZE = Within(MIN_SIGMA, 36.0, counts=(1, 2))
+_SIGMA = Within(MIN_SIGMA, MAX_SIGMA, lengths=(1, 2))
+_SIGMA_WITHOUT_SIZE = Within(MIN_SIGMA, 36.0, lengths=(1, 2))
 """Limits of ``sigma`` if it determines the size of the kernel, which is limited to ``MAX_TAPS``."""
 
 
@@ -71,7 +71,8 @@ class _Blur(LevelsOp, frozen=True):
 
     def check(self) -> None:
         if self.profile.sigma is None and getattr(self, "sigma", None) is None:
-            raise PipelineError('"sigma" is missing: the library of "like" does not derive it from "kernel_size"')
+            like = self.like  # type: ignore[attr-defined]  # a field of the subclasses
+            raise PipelineError(f'"sigma" is required with "like": "{like}"')
         if self.profile.taps is not None and self.kernel_size == 0:
             _SIGMA_WITHOUT_SIZE.check("sigma", getattr(self, "sigma", None))
             return

@@ -57,23 +57,23 @@ class Within:
     Attributes:
         minimum, maximum: Limits, inclusive.
         unit: Unit that messages append to the limits, such as `` pixels``.
-        counts: Allowed lengths of the list. Empty: the field is a single number.
+        lengths: Allowed lengths of the list. Empty: the field is a single number.
     """
 
     minimum: float
     maximum: float
     unit: str = ""
-    counts: tuple[int, ...] = ()
+    lengths: tuple[int, ...] = ()
 
     def __repr__(self) -> str:
         return f"between {_text(self.minimum)} and {_text(self.maximum)}{self.unit}"
 
     def check(self, name: str, value: Any) -> None:
-        values = as_tuple(value) if self.counts else (value,)
-        if len(values) not in (self.counts or (1,)):
-            *fewer, last = map(str, self.counts)
-            counts = f"{', '.join(fewer)} or {last}" if fewer else last
-            raise PipelineError(f'"{name}" must contain {counts} numbers, not {len(values)}')
+        values = as_tuple(value) if self.lengths else (value,)
+        if len(values) not in (self.lengths or (1,)):
+            *fewer, last = map(str, self.lengths)
+            lengths = f"{', '.join(fewer)} or {last}" if fewer else last
+            raise PipelineError(f'"{name}" must contain {lengths} numbers, not {len(values)}')
         for each in values:
             if not self.minimum <= each <= self.maximum:
                 raise PipelineError(f'"{name}" must be {self}, not {_text(each)}')
@@ -107,19 +107,19 @@ class Spread:
 
     Attributes:
         minimum, maximum: Limits of each number of a pair, inclusive.
-        counts: Allowed lengths of the list of numbers.
+        lengths: Allowed lengths of the list of numbers.
     """
 
     minimum: float
     maximum: float
-    counts: tuple[int, ...] = (1, 2)
+    lengths: tuple[int, ...] = (1, 2)
 
     def check(self, name: str, value: Any) -> None:
         values = as_tuple(value)
         limits = self.minimum, self.maximum
         if len(values) == 1:
             limits = 0.0, min(-self.minimum, self.maximum)
-        Within(*limits, counts=self.counts).check(name, values)
+        Within(*limits, lengths=self.lengths).check(name, values)
         for low, high in spans(values):
             if low > high:
                 raise PipelineError(f'"{name}" must be (low, high) with low <= high, not {shown((low, high))}')
@@ -134,7 +134,7 @@ def spans(value: Reals) -> tuple[tuple[float, float], ...]:
 
 
 def ends(value: Reals) -> tuple[float, float]:
-    """Return the first and the last number of a field with one or two numbers: twice the same number if it has one."""
+    """Return the first and the last number of a field with one or two numbers. A single number is returned twice."""
     values = as_tuple(value)
     return values[0], values[-1]
 

@@ -81,7 +81,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
         If ``scale`` is ``max`` or ``mean``, the values are assumed to be divided by it already.
         """
-        means, stds = _each(self.mean, channels), _each(self.std, channels)
+        means, stds = _per_channel(self.mean, channels), _per_channel(self.std, channels)
         scale = 1.0 if isinstance(self.scale, str) else self.scale
         return [(scale / std, -mean / std) for mean, std in zip(means, stds, strict=True)]
 
@@ -94,7 +94,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             raise PipelineError("must come before random_erasing, which fills rectangles with normalized values")
         steps, count = before.arithmetic, image.channels
         if isinstance(self.scale, str):
-            return replace(before, arithmetic=(*steps, *_own_steps(self, self.scale, count)))
+            return replace(before, arithmetic=(*steps, *_steps_by_statistic(self, self.scale, count)))
         if self.arithmetic != "float64":
             return replace(before, arithmetic=(*steps, *_float32_steps(self, count)))
         last = Affine((1.0,) * count, (0.0,) * count)
@@ -105,33 +105,37 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         return replace(before, arithmetic=(*steps, folded))
 
 
-def _each(value: Reals, channels: int) -> tuple[float, ...]:
-    """Return one number per channel."""
+def _per_channel(value: Reals, channels: int) -> tuple[float, ...]:
+    """Return one number per channel for a field with one number, or with one per channel."""
     values = as_tuple(value)
     return values * channels if len(values) == 1 else values
 
 
-def _own_steps(op: Normalize, number: Own, count: int) -> list[ArithmeticStep]:
+def _steps_by_statistic(op: Normalize, number: Own, count: int) -> list[ArithmeticStep]:
     """Return the arithmetic steps of a ``normalize`` whose scale is a statistic of the image.
 
     Args:
         op: Op.
-        number: Statistic.
+        number: Statistic of the image by which the pixel values are divided, ``max`` or ``mean``.
         count: Number of channels.
     """
-    mean, std, zeros, ones = _each(op.mean, count), _each(op.std, count), (0.0,) * count, (1.0,) * count
+    mean, std, zeros, ones = _per_channel(op.mean, count), _per_channel(op.std, count), (0.0,) * count, (1.0,) * count
     if op.arithmetic == "float64":
         return [ByOwn(number, mean, std)]
     _check_float32(op, (*mean, *std))
-    return [ByOwn(number, zeros, ones), *_changing([Float32("subtract", mean), Float32("divide", std)])]
+    return [ByOwn(number, zeros, ones), *_effective([Float32("subtract", mean), Float32("divide", std)])]
 
 
 def _float32_steps(op: Normalize, count: int) -> list[Float32]:
     """Return the float32 operations of a ``normalize``, without operations that have no effect."""
     assert not isinstance(op.scale, str)
-    mean, std, scale = _each(op.mean, count), _each(op.std, count), _each(op.scale, count)
+    mean, std, scale = _per_channel(op.mean, count), _per_channel(op.std, count), _per_channel(op.scale, count)
     steps = {
-        "divide": (Float32("divide", _each(1 / op.scale, count)), Float32("subtract", mean), Float32("divide", std)),
+        "divide": (
+            Float32("divide", _per_channel(1 / op.scale, count)),
+            Float32("subtract", mean),
+            Float32("divide", std),
+        ),
         "multiply": (Float32("multiply", scale), Float32("subtract", mean), Float32("divide", std)),
         "fused": (
             Float32("subtract", _float32_product(mean, 1 / op.scale)),
@@ -144,10 +148,10 @@ def _float32_steps(op: Normalize, count: int) -> list[Float32]:
     }[op.arithmetic]
     factors = (1 / op.scale, *mean, *std) if op.arithmetic == "fused" else ()
     _check_float32(op, [*factors, *(constant for step in steps for constant in step.by)])
-    return _changing(steps)
+    return _effective(steps)
 
 
-def _changing(steps: Iterable[Float32]) -> list[Float32]:
+def _effective(steps: Iterable[Float32]) -> list[Float32]:
     """Return the steps without those that have no effect, such as a division by 1."""
     neutral = {"subtract": 0.0, "multiply": 1.0, "divide": 1.0}
     return [step for step in steps if any(x != neutral[step.operation] for x in step.by)]

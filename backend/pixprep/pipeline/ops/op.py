@@ -204,7 +204,7 @@ class SteadyOp(LevelsOp, frozen=True):
 
 
 class ColorOp(SteadyOp, frozen=True):
-    """Base class of the ops that change pixel values in a single step that does not depend on the image size."""
+    """Base class of the ops that change only pixel values, by one step that is the same for every image size."""
 
     def step(self) -> LevelStep:
         """Return the step."""
@@ -232,7 +232,7 @@ class Whether(Drawn):
 
 
 class RandomlyApplied(Drawn):
-    """Mixin of the ops that apply their other base class, a deterministic op, with a probability ``p``."""
+    """Mixin that makes a deterministic op, the other base class, a random op that is applied with probability ``p``."""
 
     __slots__ = ()
 

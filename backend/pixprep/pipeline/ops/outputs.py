@@ -218,7 +218,7 @@ class NumbersOp(OutputOp, frozen=True):
         return f"output {self.lower(before, self.infer(image)).meaning}"
 
     def grid_of(self, before: Lowered) -> PatchLayout | None:
-        """Return the layout of the patches or tiles that the numbers describe. None means that they describe none."""
+        """Return the layout of the patches or tiles that the numbers describe. None: they describe the image itself."""
         del before
         return None
 
@@ -273,7 +273,7 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
 
 
 class _MapOp(NumbersOp, frozen=True):
-    """Base of the ops that output numbers of the map from the decoded image to the image at this op."""
+    """Base of the ops that output the transform from the decoded image to the image at this op, or a part of it."""
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         is_transform = op_name(self) == "transform"
@@ -460,7 +460,7 @@ class Points(AnnotationOp, frozen=True, tag="points"):
         paired = [point for pair in self.flip_pairs for point in pair]
         if len({*paired}) < len(paired) or not all(0 <= point < MAX_ROWS for point in paired):
             raise PipelineError(
-                '"flip_pairs" must be pairs of keypoint indices, counted from 0, each of them at most once, not '
+                '"flip_pairs" must be pairs of keypoint indices, which begin at 0 and occur only once, not '
                 f"{self.flip_pairs}"
             )
 

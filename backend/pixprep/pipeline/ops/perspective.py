@@ -70,7 +70,7 @@ class RandomPerspective(Drawn, _PerspectiveBase, frozen=True, tag="random_perspe
         {"op": "random_perspective", "distortion_scale": 0.3}
     """
 
-    blocks: ClassVar[int] = 3  # random numbers for two corners (x, y); two corners; p
+    blocks: ClassVar[int] = 3  # random numbers for two corners (x, y), for the two other corners, and for p
 
     distortion_scale: Fraction = 0.5
     p: Fraction = 0.5
@@ -86,10 +86,12 @@ class RandomPerspective(Drawn, _PerspectiveBase, frozen=True, tag="random_perspe
         corners = []
         for index, (x, y) in enumerate(zip(numbers[0:8:2], numbers[1:8:2], strict=True)):
             is_right, is_lower = index in (1, 2), index > 1
-            corners.append([self._drawn(x, width, is_last=is_right), self._drawn(y, height, is_last=is_lower)])
+            corners.append(
+                [self._random_position(x, width, is_last=is_right), self._random_position(y, height, is_last=is_lower)]
+            )
         return {"corners": corners}
 
-    def _drawn(self, uniform: float, side: int, *, is_last: bool) -> int:
+    def _random_position(self, uniform: float, side: int, *, is_last: bool) -> int:
         """Return a random position near the start of a side or, with ``is_last``, near its end."""
         bound = int(self.distortion_scale * (side // 2)) + 1
         return int(uniform * bound) + (side - bound) * is_last

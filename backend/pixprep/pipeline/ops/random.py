@@ -35,7 +35,7 @@ from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
 MAX_TRIALS = 1000
 MAX_ZOOM = 16.0
 SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
-_SAFETY = 1 - 1e-9
+_BELOW_ONE = 1 - 1e-9
 """Factor slightly below 1 that makes a bound safe against rounding errors."""
 _CHOICES, _FIRST_CHOICES = 20, 4
 """Maximum number of times that ``random_iou_crop`` chooses an overlap, and number of choices sampled in advance.
@@ -203,15 +203,15 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         size = self.height, self.width or self.height
         u_top, u_left = uniforms(0, 1)[0, :2].tolist()
         pad_top, pad_left, pad_bottom, pad_right = self.margins
-        top = self._start(u_top, height, size[0], pad_top, pad_bottom)
-        left = self._start(u_left, width, size[1], pad_left, pad_right)
+        top = self._window_start(u_top, height, size[0], pad_top, pad_bottom)
+        left = self._window_start(u_left, width, size[1], pad_left, pad_right)
         if top is None or left is None:
             raise ImageError(
                 "DOES_NOT_FIT", f"{height} x {width} pixels are too small for the window of {size[0]} x {size[1]}"
             )
         return window(top, left, *size)
 
-    def _start(self, uniform: float, image_side: int, window_side: int, before: int, after: int) -> int | None:
+    def _window_start(self, uniform: float, image_side: int, window_side: int, before: int, after: int) -> int | None:
         """Return the first row or column of the window in the image without padding; None if the window does not fit.
 
         Args:
@@ -436,7 +436,7 @@ class RandomIouCrop(Whether, ByBoxes, ImageOp, frozen=True, tag="random_iou_crop
             for x1, y1, x2, y2 in boxes.tolist()
         ]
         # The IoU is at most the area of the box divided by the area of the window, so that small boxes can be skipped.
-        min_area = int(width * self.min_scale) * int(height * self.min_scale) * _SAFETY
+        min_area = int(width * self.min_scale) * int(height * self.min_scale) * _BELOW_ONE
         n_blocks = 1 + self.trials
         for choice, count in ((0, _FIRST_CHOICES), (_FIRST_CHOICES, _CHOICES - _FIRST_CHOICES)):
             several = uniforms(choice * n_blocks, count * n_blocks).reshape(count, n_blocks, 4)
@@ -463,7 +463,7 @@ class RandomIouCrop(Whether, ByBoxes, ImageOp, frozen=True, tag="random_iou_crop
             overlap: Minimum IoU.
         """
         min_scale, scale_range = self.min_scale, self.max_scale - self.min_scale
-        (min_ratio, max_ratio), max_area = self.ratio, max(box[-1] for box in boxes) / _SAFETY
+        (min_ratio, max_ratio), max_area = self.ratio, max(box[-1] for box in boxes) / _BELOW_ONE
         for u_width, u_height, u_left, u_top in trials.tolist():
             columns = int(width * (min_scale + scale_range * u_width))
             rows = int(height * (min_scale + scale_range * u_height))

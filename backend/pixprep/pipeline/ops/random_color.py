@@ -218,7 +218,7 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         return [f"{kind} {span_words(span)}" for kind, span in self.spans.items() if span is not None]
 
     def fixed_ops(self, words: Words) -> list[Op]:
-        kinds = _kinds(self.like)
+        kinds = _neutral_ops(self.like)
         return [
             PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
             for kind, factor in words.items()
@@ -247,7 +247,7 @@ class RandomPhotometricDistort(ColorJitter, frozen=True, tag="random_photometric
 
     requires_rgb: ClassVar[bool] = True
     is_pointwise: ClassVar[bool] = False
-    blocks: ClassVar[int] = 4  # random numbers for p of each change; factors; position of the contrast; channel order
+    blocks: ClassVar[int] = 4  # random numbers: p of each change, factors, position of the contrast, channel order
 
     brightness: Strength = (0.875, 1.125)
     contrast: Strength = (0.5, 1.5)
@@ -359,7 +359,7 @@ class RandomBrightnessContrast(Drawn, LevelsOp, frozen=True, tag="random_brightn
 
 
 @cache
-def _kinds(like: BlendLike) -> dict[str, ColorOp]:
+def _neutral_ops(like: BlendLike) -> dict[str, ColorOp]:
     """Return an op without effect for each kind of change; ``drawn`` makes copies with sampled factors."""
     kinds = {"brightness": Brightness, "contrast": Contrast, "saturation": Saturation}
     return {name: kind(factor=1.0, like=like) for name, kind in kinds.items()} | {"hue": Hue(factor=0.0, like=like)}

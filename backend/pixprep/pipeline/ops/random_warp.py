@@ -82,11 +82,11 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         {"op": "random_warp", "degrees": 15, "scale": [0.8, 1.2, 0.8, 1.2]}
     """
 
-    blocks: ClassVar[int] = 2  # random numbers for angle, translation, scale in x; scale in y, shear
+    blocks: ClassVar[int] = 2  # random numbers for angle, translation and scale in x; and for scale in y and shear
 
     degrees: Annotated[Angles, DEGREES]
-    translate: Annotated[FourNumbers, Spread(-1, 1, counts=(4,))] | None = None
-    scale: Annotated[FourNumbers, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(4,))] | None = None
+    translate: Annotated[FourNumbers, Spread(-1, 1, lengths=(4,))] | None = None
+    scale: Annotated[FourNumbers, Spread(1 / MAX_SCALE, MAX_SCALE, lengths=(4,))] | None = None
     shear: Annotated[Angles | None, SHEARS] = None
     keep_ratio: bool = False
 

@@ -93,7 +93,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
             if is_given and not is_used:
                 raise PipelineError(f'"{field}" has no effect with "rule": "{self.rule}": remove it')
             if is_used and not is_given and field in ("size", "max_size", "max_tiles"):
-                raise PipelineError(f'the field "{field}" is missing, which "rule": "{self.rule}" requires')
+                raise PipelineError(f'"{field}" is required with "rule": "{self.rule}"')
         if self.multiple > 1 and self.rule in _WITHOUT_MULTIPLE:
             raise PipelineError(f'"multiple" has no effect with "rule": "{self.rule}": remove it')
 
@@ -104,7 +104,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         return SideRule(self.rule, size, width, self.multiple, least, self.max_size, self.max_tiles)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
-        """Return the spec after the resize; for ``up``, its sides are limited if those of the image are."""
+        """Return the spec of the resized image. With ``up``, it has size limits only if the image has them."""
         result = super().infer(image)
         if self.rule != "up" or result.height is not None or not (image.max_height and image.max_width):
             return result

@@ -130,7 +130,7 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
         if self.rule == "naflex" and self.merge_size > 1:
             raise PipelineError('"merge_size" has no effect with "rule": "naflex": remove it')
         if (self.rule == "kimi") != (self.max_side is not None):
-            raise PipelineError('"max_side" must be given with "rule": "kimi", and only then')
+            raise PipelineError('"max_side" is required with "rule": "kimi", and not supported with any other rule')
         if self.max_patches < self.merge_size**2:
             raise PipelineError(f'"max_patches" must be at least {self.merge_size**2}, the patches of a merge window')
 

@@ -87,7 +87,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
             return lowered
         if lowered.fill not in (None, (0,)):
             raise PipelineError(
-                f'"fit": "{self.fit}" pads with black, but an earlier op pads with another colour: use black there'
+                f'"fit": "{self.fit}" pads with black, but an earlier op pads with a different color: use black there'
             )
         return replace(lowered, fill=(0,))
 
@@ -241,5 +241,5 @@ class TileGridId(NumbersOp, frozen=True, tag="tile_grid_id"):
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         resize = before.resize
         if resize is None or not isinstance(resize.sizer, TileGrid) or before.after or before.levels:
-            raise PipelineError("requires that resize_to_tiles is the last op before it, except normalize")
+            raise PipelineError("must follow resize_to_tiles, with at most normalize between them")
         return replace(super().lower(before, spec), tiles=resize.sizer)

@@ -31,8 +31,8 @@ MAX_SHEAR = 89.0
 MAX_SCALE = 1000.0
 _ANGLE = Within(-MAX_ANGLE, MAX_ANGLE)
 DEGREES = Spread(-MAX_ANGLE, MAX_ANGLE)
-SHEARS = Spread(-MAX_SHEAR, MAX_SHEAR, counts=(1, 2, 4))
-Point = Within(-MAX_SIDE, MAX_SIDE, counts=(2,))
+SHEARS = Spread(-MAX_SHEAR, MAX_SHEAR, lengths=(1, 2, 4))
+Point = Within(-MAX_SIDE, MAX_SIDE, lengths=(2,))
 Pair = tuple[float, float]
 RotateLike = Literal["pillow", "torchvision", "dali"]
 AffineLike = Literal["pillow", "torchvision", "opencv"]
@@ -40,7 +40,7 @@ Angles = float | tuple[float, ...]
 
 
 class WarpOp(LevelsOp, frozen=True, kw_only=True):
-    """Base class of the ops that are a geometric warp."""
+    """Base class of the geometric warps."""
 
     moves: ClassVar[bool] = True
     may_add_color: ClassVar[bool] = False
@@ -66,7 +66,7 @@ class _CenteredWarp(WarpOp, frozen=True, kw_only=True):
 
 
 class _PaddedWarp(_CenteredWarp, frozen=True, kw_only=True):
-    """Base class of the warps that support padding modes other than a constant fill with some libraries."""
+    """Base class of the warps with a field ``padding_mode``, which only some values of ``like`` support."""
 
     like: AffineLike = "pillow"  # type: ignore[assignment]  # other warps do not support OpenCV
     padding_mode: PaddingMode | None = None
@@ -78,7 +78,7 @@ class _PaddedWarp(_CenteredWarp, frozen=True, kw_only=True):
     @property
     def no_boxes(self) -> str:  # type: ignore[override]  # a constant of most ops
         """Reason why boxes and points must not follow this op; empty if they may."""
-        return shown_again(self.padding_mode or "constant")
+        return repeats_pixels(self.padding_mode or "constant")
 
 
 class _RotateBase(_PaddedWarp, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class Rotate(_RotateBase, SteadyOp, frozen=True, tag="rotate"):
         if image.height is not None and image.width is not None and not isinstance(self.angle, str):
             steps = self.steps({}, image.height, image.width, image.color)
             return image.sized(*size_after(steps, image.height, image.width))
-        return _open(image)
+        return _expanded(image)
 
     def in_words(self) -> str:
         is_input = isinstance(self.angle, str)
@@ -179,7 +179,7 @@ class RandomRotate(Whether, _CenteredWarp, frozen=True, tag="random_rotate"):
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the rotated image. Reject values that are not 8-bit integers."""
         image = super().infer(image)
-        return _open(image) if self.expand else image
+        return _expanded(image) if self.expand else image
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Return the angle, such as ``{"angle": 12.5}``."""
@@ -216,7 +216,7 @@ class Affine(_PaddedWarp, SteadyOp, frozen=True, tag="affine"):
     angle: Annotated[float, _ANGLE] = 0.0
     translate: Annotated[Pair, Point] = (0.0, 0.0)
     scale: Annotated[float, Within(1 / MAX_SCALE, MAX_SCALE)] = 1.0
-    shear: Annotated[Angles, Within(-MAX_SHEAR, MAX_SHEAR, counts=(1, 2))] = 0.0
+    shear: Annotated[Angles, Within(-MAX_SHEAR, MAX_SHEAR, lengths=(1, 2))] = 0.0
 
     @property
     def shears(self) -> Pair:
@@ -255,11 +255,11 @@ class RandomAffine(Whether, _PaddedWarp, frozen=True, tag="random_affine"):
         {"op": "random_affine", "degrees": 10, "translate": [0.1, 0.1]}
     """
 
-    blocks: ClassVar[int] = 2  # random numbers for angle, translation (x, y) and scale; shear (x, y)
+    blocks: ClassVar[int] = 2  # random numbers for angle, translation (x, y) and scale; and for shear (x, y)
 
     degrees: Annotated[Angles, DEGREES]
-    translate: Annotated[Pair, Within(0, 1, counts=(2,))] | None = None
-    scale: Annotated[Pair, Spread(1 / MAX_SCALE, MAX_SCALE, counts=(2,))] | None = None
+    translate: Annotated[Pair, Within(0, 1, lengths=(2,))] | None = None
+    scale: Annotated[Pair, Spread(1 / MAX_SCALE, MAX_SCALE, lengths=(2,))] | None = None
     shear: Annotated[Angles | None, SHEARS] = None
     p: Fraction = 1.0
 
@@ -323,14 +323,14 @@ def check_side(like: WarpLike, height: int, width: int) -> None:
         )
 
 
-def shown_again(mode: PaddingMode) -> str:
+def repeats_pixels(mode: PaddingMode) -> str:
     """Return the reason why boxes and points must not follow a warp with this padding mode; empty if they may."""
     if mode in ("constant", "edge"):
         return ""
     return f'"padding_mode": "{mode}" repeats objects without their boxes or points: use "constant"'
 
 
-def _open(image: ImageSpec) -> ImageSpec:
+def _expanded(image: ImageSpec) -> ImageSpec:
     """Return the spec of an expanded image of unknown size. Its sides are at least as long as the shorter side."""
     shortest = min(image.min_height, image.min_width)
     return image.within((shortest, shortest))
