@@ -37,7 +37,7 @@ def test_a_batch_in_each_step_and_a_waiting_one_must_fit(config, images):
     smallest = pool.needed(PIPELINE, images_in_flight=images)
     for short in (0, 1):
         environment = pool.variables(smallest - short)
-        said = pool.danger(PIPELINE, config, gpu="0", environment=environment)
+        said = pool.gpu_output_problem(PIPELINE, config, gpu="0", environment=environment)
         assert (said is None) == (short == 0)
     size = max(smallest, pool.needed(PIPELINE, images_in_flight=512))
     assert f"--cuda-memory-pool-byte-size=0:{size} " in said
@@ -86,4 +86,4 @@ SMALL = "the CUDA memory pool of 5 MiB is too small"
 )
 def test_tensors_stay_on_the_gpu_if_the_pool_is_large_and_none_is_pinned_under_serve(n_bytes, pinned, fault):
     environment = pool.variables(n_bytes) | {"PIXPREP_PINNED_POOL_BYTES": pinned or ""}
-    assert pool.danger(PIPELINE, CONFIG, gpu="1", environment=environment) == (fault and fault + REMEDY)
+    assert pool.gpu_output_problem(PIPELINE, CONFIG, gpu="1", environment=environment) == (fault and fault + REMEDY)

@@ -15,7 +15,7 @@ import pixprep as pp
 from pixprep.cli import main
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, try_out
-from pixprep.serving.repository.trial import MAX_ONNX_BYTES, shares
+from pixprep.serving.repository.trial import MAX_ONNX_BYTES, to_probabilities
 from support.images import photo, png
 
 RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
@@ -216,9 +216,9 @@ def test_a_repository_without_a_classifier_shows_its_tensors(tmp_path):
 
 
 def test_scores_that_are_probabilities_are_shown_unchanged():
-    assert shares(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
-    assert shares(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
-    assert shares(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
+    assert to_probabilities(np.array([0.2, 0.7, 0.1])) == pytest.approx([0.2, 0.7, 0.1])
+    assert to_probabilities(np.array([2.0, 2.0])) == pytest.approx([0.5, 0.5])
+    assert to_probabilities(np.array([-1e30, 0.0, 1e30])) == pytest.approx([0, 0, 1])
 
 
 def test_a_shared_preprocess_feeds_each_of_its_classifiers(build_repository, tmp_path):

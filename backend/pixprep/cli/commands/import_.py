@@ -82,7 +82,7 @@ def _import_dali_model(
     """Convert all versions of a dali_backend model and write them as one pixprep model folder."""
     from pixprep.cli.files import preview, preview_lines
     from pixprep.cli.output import called, say
-    from pixprep.serving.repository.dali_model import refuse_strangers
+    from pixprep.serving.repository.dali_model import check_replaceable
     from pixprep.serving.repository.warmups import FOLDER, warmup_files
     from pixprep.serving.repository.writer import write
     from pixprep.serving.triton.config import CONFIG_FILE
@@ -98,7 +98,7 @@ def _import_dali_model(
         files |= made
     photos = warmup_files(model.folder, model.config.get("model_warmup", []))
     files |= {f"{FOLDER}/{name}": content for name, content in photos.items()}
-    refuse_strangers(folder)
+    check_replaceable(folder)
     write(folder.absolute().parent, {folder.absolute().name: files})
     for name in files:
         path = folder / name

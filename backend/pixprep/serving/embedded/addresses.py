@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pixprep.errors import SetupError
 
-_LISTENS = "0A"  # TCP_LISTEN in /proc/net/tcp
-_NOBODYS = range(10_240, 32_768)  # below Linux's default range of ephemeral ports (ip_local_port_range)
+_TCP_LISTEN = "0A"  # TCP_LISTEN in /proc/net/tcp
+_UNASSIGNED = range(10_240, 32_768)  # below Linux's default range of ephemeral ports (ip_local_port_range)
 _TRIES = 100
 _BACKLOG = 4096
 
@@ -109,7 +109,7 @@ def _bind(probe: socket.socket, address: str, port: int) -> None:
     """
     for _ in range(0 if port else _TRIES):
         try:
-            return probe.bind((address, secrets.choice(_NOBODYS)))
+            return probe.bind((address, secrets.choice(_UNASSIGNED)))
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -127,19 +127,19 @@ def _taken(address: str, name: str, port: int, error: OSError) -> str:
 
 def listeners(port: int) -> set[int]:
     """Return the IDs of the processes that listen on a TCP port, except processes that this user may not inspect."""
-    sockets = {f"socket:[{inode}]" for state, _, _, _, inode in _sockets(port) if state == _LISTENS}
+    sockets = {f"socket:[{inode}]" for state, _, _, _, inode in _sockets(port) if state == _TCP_LISTEN}
     return {int(process.name) for process in Path("/proc").glob("[0-9]*") if sockets & set(_open_files(process))}
 
 
 def unsent(*ports: int) -> int:
     """Return the number of bytes that connections of these TCP ports have sent, and that are not acknowledged yet."""
-    return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _LISTENS)
+    return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _TCP_LISTEN)
 
 
 def unread(*ports: int) -> set[str]:
     """Return the remote addresses of connections of these TCP ports whose received bytes have not all been read."""
     sockets = (each for port in ports for each in _sockets(port))
-    return {remote for state, remote, _, received, _ in sockets if received and state != _LISTENS}
+    return {remote for state, remote, _, received, _ in sockets if received and state != _TCP_LISTEN}
 
 
 def _sockets(port: int) -> Iterator[tuple[str, str, int, int, str]]:

@@ -34,7 +34,7 @@ from pixprep.serving.options import MeasureOptions, Protocol
 
 _PROGRAM = "perf_analyzer"
 _LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
-_OF_A_REQUEST = " had error: "  # perf_analyzer prints "Thread [0] had error: ", followed by the server's message
+_REQUEST_ERROR = " had error: "  # perf_analyzer prints "Thread [0] had error: ", followed by the server's message
 # perf_analyzer measures three windows. A window lasts 1.2 times as long as requested: three windows of 1 s took 3.61 s.
 _WINDOWS, _STRETCH = 3, 1.2
 _LONGER = (1, 4, 16)  # factors by which the duration is multiplied as long as no request completes within a window
@@ -290,7 +290,7 @@ def _run(command: Sequence[str], environment: dict[str, str], *, limit_s: float)
         ) from None
     if ended.returncode:
         reason, hint = reason_in(ended.stderr or ended.stdout), ""
-        if _OF_A_REQUEST in ended.stderr:
+        if _REQUEST_ERROR in ended.stderr:
             hint = "; a measurement ends at the first failed request: find the images that fail with `pixprep send`"
         elif "shared memory" in reason:
             hint = ": the server must allow shared memory (`pixprep serve --allow-shared-memory`)"
@@ -305,7 +305,7 @@ def reason_in(printed: str) -> str:
     'no such model'
     """
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    of_requests = [line.split(_OF_A_REQUEST, 1)[1] for line in lines if _OF_A_REQUEST in line]
+    of_requests = [line.split(_REQUEST_ERROR, 1)[1] for line in lines if _REQUEST_ERROR in line]
     return (of_requests or lines[-1:] or ["no error message"])[0].removeprefix("error: ")
 
 

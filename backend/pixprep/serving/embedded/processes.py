@@ -48,7 +48,7 @@ _GUARD = 'while read -r line; do group=$line; done; [ "$group" ] && kill -s KILL
 # Python code that runs a program in such a way that the kernel kills the program when the thread that started it ends.
 # The code uses PR_SET_PDEATHSIG of prctl(2), which is preserved across exec. If the parent exits before the call, then
 # getppid() returns the ID of a different process, and the program is not started.
-_BOUND = (
+_DIES_WITH_PARENT = (
     f"import ctypes, os, sys; ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)}); "
     "os.getppid() == int(sys.argv[1]) and os.execv(sys.argv[2], sys.argv[2:])"
 )
@@ -96,7 +96,7 @@ class Processes:
         """
         self._triton = self._starter.submit(
             subprocess.Popen,
-            [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command],
+            [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid()), *command],
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,

@@ -103,8 +103,8 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
     Thread(target=edits.watch, args=(stopping,), name="pixprep-edits", daemon=True).start()
     while not stopping.is_set():
         ready_at = time.monotonic()
-        edits.life = life = _Life(server)
-        why = life.run(stopping)
+        edits.run = run = _Run(server)
+        why = run.supervise(stopping)
         down_at = time.monotonic()
         ran_s = down_at - ready_at
         with edits.deploying:  # so that the restarted Triton serves a deployed version, not one that is being checked
@@ -156,7 +156,7 @@ class Hearing:
         return ""
 
 
-class _Life:
+class _Run:
     """One run of Triton, from the time when its models are ready until Triton exits or must be restarted.
 
     Attributes:
@@ -185,7 +185,7 @@ class _Life:
             raise ConnectionError
         return self._models[name]
 
-    def run(self, stopping: Event) -> str:
+    def supervise(self, stopping: Event) -> str:
         """Supervise Triton until it must be restarted or ``stopping`` is set.
 
         Returns:
@@ -223,12 +223,12 @@ class _Edits:
     a separate thread, so that a slow disk does not delay restarts.
 
     Attributes:
-        life: Current or most recent run of Triton.
+        run: Current or most recent run of Triton.
         deploying: Lock that is held during a deployment and while Triton is restarted. During a deployment, the
             snapshot may contain an unverified version.
     """
 
-    life: _Life
+    run: _Run
 
     def __init__(self, server: Server, check: Check | None) -> None:
         self._snapshot = server.snapshot
@@ -265,7 +265,7 @@ class _Edits:
                     return
                 which = f" ({new})"
                 with self.deploying:
-                    why = self.life.model(name).deploy(check)
+                    why = self.run.model(name).deploy(check)
         except (ConnectionError, InterruptedError):
             raise
         except OSError as error:
@@ -288,15 +288,15 @@ class _Model:
     """Supervises one model in a separate thread.
 
     Args:
-        life: Run of Triton in which the model is loaded.
+        run: Run of Triton in which the model is loaded.
         name: Name of the model.
         versions: Number of loaded versions of the model.
         is_probed: Whether to send probe images to the model.
     """
 
-    def __init__(self, life: _Life, name: str, versions: int, *, is_probed: bool) -> None:
-        self._life = life
-        self._server = life.server
+    def __init__(self, run: _Run, name: str, versions: int, *, is_probed: bool) -> None:
+        self._run = run
+        self._server = run.server
         self._name = name
         self._versions = versions
         self._is_probed = is_probed
@@ -318,13 +318,13 @@ class _Model:
 
     def watch(self) -> None:
         """Check the model repeatedly until Triton exits, and reload the model when it is down."""
-        while not self._life.over.wait(LOOK_S):
+        while not self._run.over.wait(LOOK_S):
             with self._lock:
                 if not self._is_known:
                     self._ask()
                 if not self._down_at and (why := self._why_down()):
                     self._go_down(why)
-                if self._down_at and time.monotonic() >= self._again_at and not self._life.over.is_set():
+                if self._down_at and time.monotonic() >= self._again_at and not self._run.over.is_set():
                     self._bring_back()
                 elif self._old and time.monotonic() - self._back_at > GRACE_S:
                     for stub in self._old:
@@ -348,7 +348,7 @@ class _Model:
             except TimeoutError as stuck:
                 why = str(stuck)
             except ConnectionError as lost:
-                self._life.end(str(lost))
+                self._run.end(str(lost))
                 raise
             finally:
                 if why:
@@ -406,7 +406,7 @@ class _Model:
     def _go_down(self, why: str) -> None:
         now = time.monotonic()
         wait_s = self._wait(ran_s=now - self._back_at)
-        if not self._life.over.is_set() and self._server.poll() is None:  # stubs always exit together with Triton
+        if not self._run.over.is_set() and self._server.poll() is None:  # stubs always exit together with Triton
             _say(self._name, f"is down: {why}; it is reloaded{after(wait_s)}", logging.ERROR)
             self._down_at = now
 
@@ -418,7 +418,7 @@ class _Model:
         try:
             error = self._load()
         except (TimeoutError, ConnectionError) as lost:
-            self._life.end(str(lost))
+            self._run.end(str(lost))
             return
         if error:
             _say(self._name, f"does not load: {error}; next attempt in {self._wait(ran_s=0):g} s", logging.ERROR)
@@ -439,7 +439,7 @@ class _Model:
             raise ConnectionError(f"Triton cannot finish loading model {self._name}")
         before = {stub for stub in stubs(self._server.pid) if stub.model == self._name}
         try:
-            error = self._server.load(self._name, over=self._life.over)
+            error = self._server.load(self._name, over=self._run.over)
         except TimeoutError:
             self._is_stuck = True
             raise

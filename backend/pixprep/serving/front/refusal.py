@@ -11,11 +11,11 @@ class Refusal(Exception):  # noqa: N818  (a response, not an error of the front)
 
     Args:
         status: HTTP status code.
-        words: Error message for the client.
+        message: Error message for the client.
     """
 
-    def __init__(self, status: int, words: str) -> None:
-        super().__init__(words)
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
         self.status = HTTPStatus(status)
 
     def response(self) -> bytes:

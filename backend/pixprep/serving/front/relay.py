@@ -33,9 +33,9 @@ MAX_VALUE = 8000
 connection without a response."""
 MAX_CHUNKS = 50_000
 _MAX_TRAILERS = 100
-_PIECE = 1 << 17
+_CHUNK_BYTES = 1 << 17
 _LINGER_S = 2.0
-_MANY = 64 << 10
+_LARGE_BYTES = 64 << 10
 """Minimum size in bytes of data that is parsed in a separate thread, so that other clients do not have to wait."""
 _ACCEPT_S = 2.0
 _LOOK_S = 0.02
@@ -48,7 +48,7 @@ _CODINGS = re.compile(r"[a-z*-]*(;q=[01](\.[0-9]{0,3})?)?(, ?[a-z*-]+(;q=[01](\.
 """Regular expression for a valid ``Accept-Encoding`` header (RFC 9110). An invalid weight such as 1e999 crashes
 Triton."""
 _JSON_LENGTH = "inference-header-content-length"
-_OWN = {
+_NOT_FORWARDED = {
     *("connection", "keep-alive", "proxy-connection", "te", "expect"),
     *("content-length", "content-encoding", "transfer-encoding", "content-type"),
 }
@@ -174,7 +174,7 @@ class Request:
 
     def _passed(self) -> list[tuple[str, list[str]]]:
         is_sound = all(map(_CODINGS.fullmatch, self.headers.get("accept-encoding", ())))
-        left_out = _OWN if is_sound else _OWN | {"accept-encoding"}
+        left_out = _NOT_FORWARDED if is_sound else _NOT_FORWARDED | {"accept-encoding"}
         return [(name, values) for name, values in self.headers.items() if name not in left_out]
 
     def head(self, length: int) -> bytes:
@@ -267,7 +267,7 @@ class Connection:
 
     def _in_thread(self, function: Any, data: bytes, *arguments: Any) -> Any:
         """Call a function with data and return the result. If the data is large, the call runs in a separate thread."""
-        if len(data) < _MANY:
+        if len(data) < _LARGE_BYTES:
             return function(data, *arguments)
         result = gevent.get_hub().threadpool.apply(_result_or_refusal, (function, data, *arguments))
         if isinstance(result, Refusal):
@@ -276,9 +276,9 @@ class Connection:
 
     # Communication with the client
 
-    def _receive(self, limit: int = _PIECE) -> bytes:
+    def _receive(self, limit: int = _CHUNK_BYTES) -> bytes:
         try:
-            data: bytes = self._client.recv(min(limit, _PIECE))
+            data: bytes = self._client.recv(min(limit, _CHUNK_BYTES))
         except OSError:
             data = b""
         if not data:
@@ -341,7 +341,7 @@ class Connection:
         """
         self._client.shutdown(socket.SHUT_WR)
         with suppress(TimeoutError), gevent.Timeout(_LINGER_S, TimeoutError):
-            while self._client.recv(_PIECE):
+            while self._client.recv(_CHUNK_BYTES):
                 pass
 
     # Communication with Triton
@@ -427,7 +427,7 @@ class Connection:
         try:
             self._client.sendall(data)
             while left:
-                if not (data := self._triton.recv(_PIECE)):
+                if not (data := self._triton.recv(_CHUNK_BYTES)):
                     break
                 self._client.sendall(data)
                 left -= len(data) if left > 0 else 0
@@ -449,7 +449,7 @@ class Connection:
         return data, end + 4, int(length[1]) if length else None
 
     def _from_triton(self) -> bytes:
-        data: bytes = self._triton.recv(_PIECE)
+        data: bytes = self._triton.recv(_CHUNK_BYTES)
         if not data:
             raise EOFError
         return data

@@ -22,7 +22,7 @@ from pixprep.importers.source import note
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
-from pixprep.serving.page.outputs import Array, Export, Said, found_said, output_said, read_export
+from pixprep.serving.page.outputs import Array, Export, JsonObject, describe_objects, describe_output, read_export
 from pixprep.serving.page.program import python_program
 from pixprep.serving.repository.door import bare_levels, door_notes, onnx_inputs_in
 from pixprep.serving.repository.labels import read_labels
@@ -41,10 +41,10 @@ _BINS = 64
 _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
-_COUNTED_S = 1.0
+_STATISTICS_S = 1.0
 """Maximum time in seconds to wait for the statistics of a request, which Triton updates only after it has sent the
 response."""
-_FEWEST, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
+_MIN_RUNS, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
 """Minimum and maximum number of timed runs of the engine, and their maximum total duration in seconds. The page shows
 the times of the fastest run."""
 
@@ -65,7 +65,7 @@ class Photos:
         self._grpc_url = grpc_url
         self._drawing = Lock()  # draw one photo at a time, because a large one needs a gigabyte of memory
 
-    def models(self) -> list[Said]:
+    def models(self) -> list[JsonObject]:
         """Return the models that accept photos.
 
         Returns:
@@ -96,7 +96,7 @@ class Photos:
         with self._triton() as triton:
             return self._limit(triton, self._known(model)) * len(triton.model_input(model).names)
 
-    def answer(self, model: str, encoded: Sequence[bytes], *, names: Sequence[str]) -> Said:
+    def answer(self, model: str, encoded: Sequence[bytes], *, names: Sequence[str]) -> JsonObject:
         """Send a photo to a model.
 
         Args:
@@ -122,14 +122,15 @@ class Photos:
             start = time.perf_counter()
             found = triton.infer(model, model_input, [encoded], [model_input.example])
             request_ms = 1e3 * (time.perf_counter() - start)
-            spent = within(_counted(triton, before, _steps(triton, model) or [model]), request_ms)
+            spent = within(_steps_since(triton, before, _steps(triton, model) or [model]), request_ms)
             scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
             export = self._export(triton, model, [*found])
             version = self._with_pipeline(triton, model)
         arrays = {output: array[0] for output, array in found.items()}
-        objects = found_said(arrays, export)
+        objects = describe_objects(arrays, export)
         outputs = [
-            output_said(output, array, scored.get(output), is_image=objects is None) for output, array in arrays.items()
+            describe_output(output, array, scored.get(output), is_image=objects is None)
+            for output, array in arrays.items()
         ]
         return {
             "request_ms": request_ms,
@@ -145,7 +146,7 @@ class Photos:
             "lines": self._lines(model, model_input, outputs, names=names),
         }
 
-    def stages(self, model: str, encoded: bytes, *, port: str = "") -> Said | None:
+    def stages(self, model: str, encoded: bytes, *, port: str = "") -> JsonObject | None:
         """Draw a photo at each stage of the pipeline that decodes it, and measure the engine.
 
         The engine runs on one thread of this process. The measured times are therefore not a part of Triton's times.
@@ -247,7 +248,7 @@ class Photos:
             return []
 
     def _lines(
-        self, model: str, model_input: ModelInput, outputs: Sequence[Said], *, names: Sequence[str]
+        self, model: str, model_input: ModelInput, outputs: Sequence[JsonObject], *, names: Sequence[str]
     ) -> dict[str, str]:
         """Return a shell command and a Python program that send the same photo as the page."""
         usual = [*names, *[""] * len(model_input.names)][: len(model_input.names)]
@@ -271,13 +272,13 @@ def _steps(triton: Triton, model: str) -> list[str]:
     return [step["model_name"] for step in steps(triton.config(model))]
 
 
-def _counted(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
+def _steps_since(triton: Triton, before: Mapping[str, Spent], steps: Sequence[str]) -> dict[str, Spent]:
     """Return the statistics of each step since ``before``, averaged over its requests.
 
-    The function waits until Triton has counted a request for every step, but no longer than ``_COUNTED_S``. Steps
+    The function waits until Triton has counted a request for every step, but no longer than ``_STATISTICS_S``. Steps
     without requests are omitted from the result.
     """
-    deadline = time.monotonic() + _COUNTED_S
+    deadline = time.monotonic() + _STATISTICS_S
     while True:
         after = triton.spent()
         spent = {
@@ -328,7 +329,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
     """
     runs: list[tuple[float, float, float]] = []
     with Engine(pipeline.for_photos(), **vars(replace(options, threads=1, odd_range=True))) as engine:
-        while len(runs) < _FEWEST or (len(runs) < _MAX_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
+        while len(runs) < _MIN_RUNS or (len(runs) < _MAX_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
             start = time.perf_counter()
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
             whole = time.perf_counter() - start
@@ -339,7 +340,7 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
     return dict(zip(("engine_ms", "decode_ms", "transform_ms"), (1e3 * part for part in min(runs)), strict=True))
 
 
-def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
+def _tensor(shown: Shown, pictures: Sequence[Panel]) -> JsonObject:
     spec, pixels = shown.plan.spec, shown.of_photo(shown.tensor)
     ends = float(pixels.min()), float(pixels.max())
     return {
@@ -354,7 +355,7 @@ def _tensor(shown: Shown, pictures: Sequence[Panel]) -> Said:
     }
 
 
-def _panel(panel: Panel) -> Said:
+def _panel(panel: Panel) -> JsonObject:
     """Convert a panel to JSON. Its frame becomes [top, left, height, width], as fractions of the picture's size."""
     height, width = panel.pixels.shape[:2]
     frame = None
@@ -365,7 +366,7 @@ def _panel(panel: Panel) -> Said:
     return {"title": panel.title, "line": panel.line, "words": list(panel.words), "png": png, "frame": frame}
 
 
-def _channel(name: str, values: Array, ends: tuple[float, float]) -> Said:
+def _channel(name: str, values: Array, ends: tuple[float, float]) -> JsonObject:
     """Return statistics of one channel, and its histogram, which has 64 bins of equal width over the tensor's range."""
     step = max(1, int(np.sqrt(values.size / _SAMPLES)))
     some = values[::step, ::step].astype(np.float64)

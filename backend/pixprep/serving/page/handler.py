@@ -288,12 +288,12 @@ class _Handler(BaseHTTPRequestHandler):
             names = [name[:_MAX_NAME_CHARS] for name in query.get("name", [])]
             self._say(HTTPStatus.OK, photos.answer(model, parts, names=names))
 
-    def _refuse(self, status: HTTPStatus, words: str) -> None:
+    def _refuse(self, status: HTTPStatus, message: str) -> None:
         """Send an error response, then read and discard the rest of the request.
 
         Closing a connection with unread bytes could discard the response.
         """
-        self._say(status, {"error": words})
+        self._say(status, {"error": message})
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             rest = _Until(self.server, self.connection, _LINGER_S)

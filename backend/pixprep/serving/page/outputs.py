@@ -18,25 +18,25 @@ from pixprep.errors import PixprepError
 from pixprep.postprocessing.detections import Detections, Task, detections
 from pixprep.serving.page.program import BEST
 from pixprep.serving.repository.labels import from_metadata
-from pixprep.serving.repository.trial import shares
+from pixprep.serving.repository.trial import to_probabilities
 from pixprep.show.drawing import to_png
 from pixprep.show.summary import summary
 
 Array = npt.NDArray[Any]
-Said = dict[str, Any]
+JsonObject = dict[str, Any]
 """JSON object that is sent to the page."""
 
-_FEW = 16
+_MAX_LISTED = 16
 """Maximum number of values of an output that are shown individually."""
 _MIN_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
-_ENDS = (0, 1 / 3, 2 / 3, 1)
+_HEAT_POSITIONS = (0, 1 / 3, 2 / 3, 1)
 """Colors of a heat map, and their positions between the minimum (0) and the maximum (1)."""
 _COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 200, 0), (130, 90, 255), (0, 200, 200))
 """Colors of detected objects, used cyclically."""
 _OPAQUE = 110
 _MASK_SIDE = 1024
-_SURE = 0.5
+_MIN_KEYPOINT_SCORE = 0.5
 """Minimum score of a keypoint that is drawn."""
 
 
@@ -67,7 +67,7 @@ def read_export(path: Path) -> Export:
     return Export()
 
 
-def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_image: bool = True) -> Said:
+def describe_output(name: str, array: Array, labels: Sequence[str] | None, *, is_image: bool = True) -> JsonObject:
     """Describe one output for one photo as a JSON object.
 
     Args:
@@ -77,24 +77,24 @@ def output_said(name: str, array: Array, labels: Sequence[str] | None, *, is_ima
         is_image: Whether to draw an output with the shape of an image as a heat map. It is False for a detector,
             because its objects are drawn separately.
     """
-    said: Said = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+    described: JsonObject = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype == object:
         texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.flat]
-        return said | {"kind": "texts", "texts": texts[:_FEW]}
+        return described | {"kind": "texts", "texts": texts[:_MAX_LISTED]}
     if labels is not None and np.isfinite(array).all():
-        sure = shares(array)
-        best = np.argsort(-sure, kind="stable")[:BEST].tolist()
+        probabilities = to_probabilities(array)
+        best = np.argsort(-probabilities, kind="stable")[:BEST].tolist()
         classes = [
-            {"label": _label(labels, each), "class": each, "share": float(sure[each]), "score": float(array[each])}
-            for each in best
+            {"label": _label(labels, k), "class": k, "share": float(probabilities[k]), "score": float(array[k])}
+            for k in best
         ]
-        return said | {"kind": "scores", "classes": classes, "is_labelled": bool(labels)}
-    if array.size <= _FEW:
-        return said | {"kind": "values", "values": [_finite(value) for value in array.flat]}
+        return described | {"kind": "scores", "classes": classes, "is_labelled": bool(labels)}
+    if array.size <= _MAX_LISTED:
+        return described | {"kind": "values", "values": [_finite(value) for value in array.flat]}
     numbers = summary(array)
     if is_image and (picture := heat_map(array)) is not None:
-        said |= {"png": _png(picture)}
-    return said | {"kind": "numbers"} | {key: _finite(numbers[key]) for key in ("min", "max", "mean")}
+        described |= {"png": _png(picture)}
+    return described | {"kind": "numbers"} | {key: _finite(numbers[key]) for key in ("min", "max", "mean")}
 
 
 def heat_map(array: Array) -> Array | None:
@@ -112,11 +112,11 @@ def heat_map(array: Array) -> Array | None:
         return None
     low, high = float(squeezed.min()), float(squeezed.max())
     share = (squeezed.astype(np.float64) - low) / (high - low or 1)
-    levels = [np.interp(share, _ENDS, [color[channel] for color in _HEAT]) for channel in range(3)]
+    levels = [np.interp(share, _HEAT_POSITIONS, [color[channel] for color in _HEAT]) for channel in range(3)]
     return np.stack(levels, axis=-1).astype(np.uint8)
 
 
-def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
+def describe_objects(outputs: Mapping[str, Array], export: Export) -> JsonObject | None:
     """Describe the objects that a detector found, with corners and keypoints in pixel coordinates of the photo.
 
     Args:
@@ -144,7 +144,7 @@ def found_said(outputs: Mapping[str, Array], export: Export) -> Said | None:
                 "score": float(score),
                 "color": "rgb({}, {}, {})".format(*_COLORS[row % len(_COLORS)]),
                 "corners": corners[row].tolist(),
-                "points": points[row][points[row][:, 2] >= _SURE, :2].tolist(),
+                "points": points[row][points[row][:, 2] >= _MIN_KEYPOINT_SCORE, :2].tolist(),
             }
             for row, (score, number) in enumerate(zip(found.scores, found.classes, strict=True))
         ],

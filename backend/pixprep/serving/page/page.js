@@ -40,9 +40,9 @@ async function ask(path, body) {
   } catch {
     throw new Error("no response: check that pixprep serve is running, and that the file still exists");
   }
-  const said = await response.json();
-  if (!response.ok) throw new Error(said.error);
-  return said;
+  const data = await response.json();
+  if (!response.ok) throw new Error(data.error);
+  return data;
 }
 const theModel = () => models.find(entry => entry.name === $("model").value);
 async function send(path, files, fields = []) {
@@ -132,32 +132,32 @@ async function showOne(photo) {
 }
 const named = (photo, index) =>
   photo.files.length > 1 ? `${theModel()?.inputs[index]}: ${photo.files[index].name}` : photo.files[index].name;
-function output(said) {
-  const box = make("div", {class: "output"}, make("h2", {}, said.kind === "scores" ? `Best classes of ${said.name}` : said.name));
-  if (said.kind === "scores") {
+function output(data) {
+  const box = make("div", {class: "output"}, make("h2", {}, data.kind === "scores" ? `Best classes of ${data.name}` : data.name));
+  if (data.kind === "scores") {
     const rows = make("div", {class: "rows"});
-    said.classes.forEach((entry, rank) => rows.append(
+    data.classes.forEach((entry, rank) => rows.append(
       make("span", {class: "label", title: `class ${entry.class}`}, entry.label), bar(entry.share, rank === 0),
       make("span", {class: "number"}, percent(entry.share)),
       make("span", {class: "number faint score"}, short(entry.score))));
-    const names = said.is_labelled ? "" : " The model does not have labels: add them with pixprep build --labels FILE.";
+    const names = data.is_labelled ? "" : " The model does not have labels: add them with pixprep build --labels FILE.";
     box.append(rows, make("div", {class: "faint"},
-      `Output ${said.name}, ${said.classes.length} of ${said.shape[0].toLocaleString("en")} classes: probability and score.${names}`));
-  } else if (said.kind === "texts") {
-    box.append(...said.texts.map(text => make("div", {}, text || "(empty)")));
-  } else if (said.kind === "values") {
-    box.append(make("div", {}, said.values.map(value => short(value)).join(", ")));
+      `Output ${data.name}, ${data.classes.length} of ${data.shape[0].toLocaleString("en")} classes: probability and score.${names}`));
+  } else if (data.kind === "texts") {
+    box.append(...data.texts.map(text => make("div", {}, text || "(empty)")));
+  } else if (data.kind === "values") {
+    box.append(make("div", {}, data.values.map(value => short(value)).join(", ")));
   } else {
-    if (said.png) box.append(make("img", {class: "map", alt: `heat map of ${said.name}`, src: `data:image/png;base64,${said.png}`}));
-    box.append(make("div", {}, `${short(said.min)} to ${short(said.max)}, mean ${short(said.mean)}`));
+    if (data.png) box.append(make("img", {class: "map", alt: `heat map of ${data.name}`, src: `data:image/png;base64,${data.png}`}));
+    box.append(make("div", {}, `${short(data.min)} to ${short(data.max)}, mean ${short(data.mean)}`));
   }
-  if (said.kind !== "scores") box.append(make("div", {class: "faint"}, `${said.dtype} [${said.shape.join(", ")}]`));
+  if (data.kind !== "scores") box.append(make("div", {class: "faint"}, `${data.dtype} [${data.shape.join(", ")}]`));
   return box;
 }
-function found(said) {  // draws detected objects over the photo, and returns a list with a bar for each score
-  const over = make("svg", {viewBox: `0 0 ${said.width} ${said.height}`, "aria-hidden": "true"});
+function found(data) {  // draws detected objects over the photo, and returns a list with a bar for each score
+  const over = make("svg", {viewBox: `0 0 ${data.width} ${data.height}`, "aria-hidden": "true"});
   const rows = make("div", {class: "rows"});
-  for (const {label, score, color, corners, points} of said.objects) {
+  for (const {label, score, color, corners, points} of data.objects) {
     const outline = make("path", {d: `M${corners.join("L")}Z`});
     const dots = make("path", {class: "points", d: points.map(point => `M${point}h0`).join("")});
     outline.style.stroke = color;
@@ -165,13 +165,13 @@ function found(said) {  // draws detected objects over the photo, and returns a 
     rows.append(make("span", {class: "label"}, label), bar(score, true),
       make("span", {class: "number"}, percent(score)), make("span", {class: "score"}));
   }
-  if (said.png) $("photo").after(make("img", {class: "over", src: `data:image/png;base64,${said.png}`, alt: ""}));
+  if (data.png) $("photo").after(make("img", {class: "over", src: `data:image/png;base64,${data.png}`, alt: ""}));
   $("photo").parentElement.append(over);
-  const drawn = ["boxes", ...(said.has_points ? ["keypoints with a score of at least 0.5"] : []), ...(said.png ? ["masks"] : [])];
-  return make("div", {class: "output"}, make("h2", {}, counted(said)), rows,
-    make("div", {class: "faint"}, said.objects.length ? `Drawn over the photo: ${drawn.join(", ")}.` : "No object has a score above 0.25."));
+  const drawn = ["boxes", ...(data.has_points ? ["keypoints with a score of at least 0.5"] : []), ...(data.png ? ["masks"] : [])];
+  return make("div", {class: "output"}, make("h2", {}, counted(data)), rows,
+    make("div", {class: "faint"}, data.objects.length ? `Drawn over the photo: ${drawn.join(", ")}.` : "No object has a score above 0.25."));
 }
-const counted = said => said.objects.length === 1 ? "1 object" : `${said.objects.length} objects`;
+const counted = data => data.objects.length === 1 ? "1 object" : `${data.objects.length} objects`;
 function stagesOf(stages) {
   const parts = [make("h2", {}, `The stages of ${stages.pipeline}`)];
   for (const tensor of stages.tensors) {
@@ -183,15 +183,15 @@ function stagesOf(stages) {
   if (stages.left_out) parts.push(make("div", {class: "faint"}, `${stages.left_out} more tensors are not shown.`));
   return parts;
 }
-function panel(said) {
-  const picture = make("div", {class: "picture"}, make("img", {src: `data:image/png;base64,${said.png}`, alt: said.title}));
-  if (said.frame) {
+function panel(data) {
+  const picture = make("div", {class: "picture"}, make("img", {src: `data:image/png;base64,${data.png}`, alt: data.title}));
+  if (data.frame) {
     const frame = make("i");
-    ["top", "left", "height", "width"].forEach((side, index) => frame.style[side] = `${100 * said.frame[index]}%`);
+    ["top", "left", "height", "width"].forEach((side, index) => frame.style[side] = `${100 * data.frame[index]}%`);
     picture.append(frame);
   }
-  return make("div", {class: "panel"}, make("h3", {}, said.title), make("div", {class: "faint"}, said.line),
-    make("div", {}, picture, ...said.words.map(text => make("p", {}, text))));
+  return make("div", {class: "panel"}, make("h3", {}, data.title), make("div", {class: "faint"}, data.line),
+    make("div", {}, picture, ...data.words.map(text => make("p", {}, text))));
 }
 function spreads(tensor) {
   return make("div", {class: "panel"}, make("h3", {}, "4  histogram"),

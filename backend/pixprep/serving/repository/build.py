@@ -29,9 +29,9 @@ from pixprep.serving.repository.build_choices import Choices, as_options, chosen
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, lacking, remarks
 from pixprep.serving.repository.door import Door, door_notes
-from pixprep.serving.repository.fit import carried, of_one_image, of_turned_images
-from pixprep.serving.repository.free_dims import freed, loosened
-from pixprep.serving.repository.labels import labelled, of_heads, read_labels, unlabelled
+from pixprep.serving.repository.fit import carried, note_shared_image, notes_on_swapped_axes
+from pixprep.serving.repository.free_dims import freed_model, with_dynamic_dims
+from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
 from pixprep.serving.repository.ports import (
@@ -128,7 +128,7 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     settings = model_config.options(config)
     batch = settings.engine.limits.max_boxes if rows else min(each.config["max_batch_size"] for each in stages)
     labels = given.labels or {}
-    words = [] if isinstance(labels, Mapping) else read_labels(labels)
+    class_names = [] if isinstance(labels, Mapping) else read_labels(labels)
     heads = {head: read_labels(file) for head, file in labels.items()} if isinstance(labels, Mapping) else {}
     folder = output / names.classifier
     if onnx or plan:
@@ -138,14 +138,14 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
                 raise PipelineError(
                     f"{onnx.name}: --free-dims does not support separate weight files: save it as one file"
                 )
-            fed = pair(loosened(model), stages, max_batch_size=batch)
+            fed = pair(with_dynamic_dims(model), stages, max_batch_size=batch)
             taken = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in fed.items()}
-            graph = freed(graph, onnx.name, taken)
+            graph = freed_model(graph, onnx.name, taken)
             model, weights = declared(graph, onnx.name), {**weights, ONNX_FILE: graph.SerializeToString()}
         pairs = pair(model, stages, max_batch_size=batch)
     else:
-        model, graph, weights, demo_words = _demo_classifier(folder, force=given.force)
-        words = words or demo_words
+        model, graph, weights, demo_names = _demo_classifier(folder, force=given.force)
+        class_names = class_names or demo_names
         notes += [_OTHER_PIPELINE] * (served.for_photos() != demo_pipeline)
         try:
             pairs = pair(model, stages, max_batch_size=batch)
@@ -167,17 +167,17 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         for port in model.outputs
         if port not in carried(model)
     ]
-    if not (words or heads or model.labels or given.force):
+    if not (class_names or heads or model.labels or given.force):
         of_model = {
             name: each for name, each in weights.items() if name != PLAN_FILE or not onnx
         }  # the plan is derived from the ONNX file
-        words = _kept_labels(folder, of_model, notes)
+        class_names = _kept_labels(folder, of_model, notes)
     for stage in stages:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
-        for note in (of_one_image, of_turned_images, lost_boxes):
+        for note in (note_shared_image, notes_on_swapped_axes, lost_boxes):
             notes += note(model, stage.pipeline, own)
-    of_heads(model.outputs, heads)
-    named, classes = ("", ()) if heads else labelled(model.outputs, words, model.labels)
+    check_heads(model.outputs, heads)
+    named, classes = ("", ()) if heads else labelled(model.outputs, class_names, model.labels)
     notes += unlabelled(model.outputs, named, classes)
     label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:

@@ -98,11 +98,11 @@ def last_choices(model: Model, *, is_shared: bool) -> Choices:
 
 def as_options(choices: Choices) -> str:
     """Format options as command-line options."""
-    words = []
+    arguments = []
     for key, value in choices.items():
         option = f"--{key.removesuffix('_').replace('_', '-')}"
         if key == "parameters":
-            words += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]
+            arguments += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]
         else:
-            words += [option] if value is True else [option, str(value)]
-    return shlex.join(words)
+            arguments += [option] if value is True else [option, str(value)]
+    return shlex.join(arguments)

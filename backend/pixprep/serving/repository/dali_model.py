@@ -99,7 +99,7 @@ def find_dali_model(folder: Path) -> list[DaliModel]:
     return [DaliModel(folder, next(filter(Path.is_file, both)), config, is_batched) for both in files]
 
 
-def refuse_strangers(folder: Path) -> None:
+def check_replaceable(folder: Path) -> None:
     """Check that a folder only contains files that an import writes, before it is replaced.
 
     Raises:

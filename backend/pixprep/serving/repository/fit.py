@@ -143,7 +143,7 @@ def _is_image(tensor: Tensor) -> bool:
     return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
 
 
-def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+def note_shared_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
     """Return a note if several inputs of the classifier receive the same image."""
     images = [port for port, name in pairs.items() if pipeline.outputs[name].spec.layout is not None]
     if len(images) < 2:
@@ -154,24 +154,24 @@ def of_one_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str,
     ]
 
 
-def of_turned_images(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
+def notes_on_swapped_axes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
     """Return a note for each input whose dims, according to their names, have height and width swapped."""
     notes = []
     for tensor in classifier.inputs:
         layout = pipeline.outputs[pairs[tensor.name]].spec.layout if tensor.name in pairs else None
         if layout is not None and _sides(tensor) not in ("", _order(layout)):
-            words = printable(", ".join(tensor.words[1:]))
+            named = printable(", ".join(tensor.dim_names[1:]))
             notes.append(
-                f'{classifier.source}: the dims of input "{tensor.name}" are named {words}: if that is their order, '
-                f'set tensor layout to "{_turned(layout)}"'
+                f'{classifier.source}: the dims of input "{tensor.name}" are named {named}: if that is their order, '
+                f'set tensor layout to "{_swapped(layout)}"'
             )
     return notes
 
 
 def _sides(tensor: Tensor) -> str:
     """Return ``hw`` or ``wh`` according to the names of an input's dims in the file, or ``""`` if they lack names."""
-    words = [word.lower() for word in tensor.words]
-    found = [side[0] for word in words for side in ("height", "width") if word == side[0] or side in word]
+    names = [name.lower() for name in tensor.dim_names]
+    found = [side[0] for name in names for side in ("height", "width") if name == side[0] or side in name]
     return "".join(found) if sorted(found) == ["h", "w"] else ""
 
 
@@ -179,7 +179,7 @@ def _order(layout: Layout) -> str:
     return "".join(axis for axis in layout if axis in "hw")
 
 
-def _turned(layout: Layout) -> Layout:
+def _swapped(layout: Layout) -> Layout:
     """Return the layout with height and width swapped."""
     return layout.translate(str.maketrans("hw", "wh"))
 
@@ -211,7 +211,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         raise PipelineError(
             f'the pipeline returns {list(spec.shape)}, a size that depends on the image, but input "{tensor.name}" of '
             f"the model is {list(wanted)}: export the model with dynamic height and width, or "
-            f"{_settle(free, spec, wanted)}"
+            f"{_fix_size(free, spec, wanted)}"
         )
     if not compatible(spec.shape, wanted):
         raise PipelineError(
@@ -220,7 +220,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
         )
 
 
-def _settle(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
+def _fix_size(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
     """Return the change to a pipeline with variable output size that a model with a fixed input size requires."""
     most, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
     names = {"h": "min_height", "w": "min_width"}
@@ -318,7 +318,7 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
     if lengths["c"] != sides["c"]:
         if lengths["c"] not in (*_COLORS, 4):
             return ""
-        remedies += _of_channels(output, lengths["c"])
+        remedies += _mend_channels(output, lengths["c"])
     if lengths.get("t") != sides.get("t"):
         remedies.append(f"set decode_video frames to {lengths['t']}")
     tall, wide = lengths["h"], lengths["w"]
@@ -326,7 +326,7 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
         op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
         size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
         is_turned = not order and (wide, tall) == (sides["h"], sides["w"])
-        other = f', or, if the model has the opposite order, tensor layout to "{_turned(layout)}"' * is_turned
+        other = f', or, if the model has the opposite order, tensor layout to "{_swapped(layout)}"' * is_turned
         remedies.append(f"set {op_name(op)} to {size}{other}")
         resized = [
             resize.size for resize in output.chain if isinstance(resize, Resize) and isinstance(resize.size, int)
@@ -338,7 +338,7 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
     return " and ".join(remedies)
 
 
-def _of_channels(output: Output, wanted: int) -> list[str]:
+def _mend_channels(output: Output, wanted: int) -> list[str]:
     """Return the changes to the pipeline that a model with a different number of channels requires."""
     first, *_ = output.chain
     assert isinstance(first, FirstOp)

@@ -21,13 +21,13 @@ from pixprep.spec import TensorSpec
 
 Array = npt.NDArray[Any]
 _ROWS = 2
-_CLOSE = 1e-3
+_TOLERANCE = 1e-3
 """Maximum difference between the outputs for an image alone and for the same image in a batch, as a fraction of the
 maximum value. Rounding errors from a different order of summation are smaller than this. If outputs depend on the other
 images of the batch, the difference is larger."""
 
 
-def loosened(model: Classifier) -> Classifier:
+def with_dynamic_dims(model: Classifier) -> Classifier:
     """Return a classifier whose dimensions are all dynamic.
 
     It is used to find the pipeline outputs that match its inputs.
@@ -39,7 +39,7 @@ def loosened(model: Classifier) -> Classifier:
     return replace(model, inputs=tuple(map(free, model.inputs)), outputs=tuple(map(free, model.outputs)))
 
 
-def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
+def freed_model(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     """Return a copy of a model with a dynamic batch dimension and with the image size of the pipeline.
 
     In Reshape nodes with a constant shape, the batch dimension also becomes dynamic. The copy is verified with two
@@ -63,15 +63,15 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     del copy.graph.value_info[:]  # shapes of intermediate tensors with the old dimensions
     for value in copy.graph.input:
         if value.name in specs:
-            _free_forms(copy.graph, value.type.tensor_type.shape.dim[0].dim_value)
+            _free_reshape_batch(copy.graph, value.type.tensor_type.shape.dim[0].dim_value)
             _set_dims(value, specs[value.name].shape)
     for value in copy.graph.output:
         _set_dims(value, [-1] * (len(value.type.tensor_type.shape.dim) - 1))
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     images = {
-        name: draw.random((_ROWS, *spec.largest)).astype(spec.dtype)
+        name: rng.random((_ROWS, *spec.largest)).astype(spec.dtype)
         if spec.dtype != "uint8"
-        else draw.integers(0, 256, (_ROWS, *spec.largest), np.uint8)
+        else rng.integers(0, 256, (_ROWS, *spec.largest), np.uint8)
         for name, spec in specs.items()
     }
     with tempfile.TemporaryDirectory(prefix="pixprep-free-") as folder:
@@ -95,7 +95,9 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
                 f"{list(many.shape)} for two: its first dimension is not the batch"
             )
         most = max(float(np.abs(each).max(initial=0)) for each in rows)
-        if not all(np.allclose(many[row], rows[row][0], rtol=0, atol=_CLOSE * max(most, 1e-6)) for row in range(_ROWS)):
+        if not all(
+            np.allclose(many[row], rows[row][0], rtol=0, atol=_TOLERANCE * max(most, 1e-6)) for row in range(_ROWS)
+        ):
             raise PipelineError(
                 f'{source}: --free-dims: output "{value.name}" of an image depends on other images of the batch: '
                 "export the model with a dynamic batch dimension"
@@ -104,7 +106,7 @@ def freed(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any:
     return copy
 
 
-def _free_forms(graph: Any, batch: int) -> None:
+def _free_reshape_batch(graph: Any, batch: int) -> None:
     """Make the batch dimension dynamic in the constant shapes of Reshape nodes that begin with the batch size."""
     import onnx  # noqa: PLC0415
 

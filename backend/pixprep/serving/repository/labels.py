@@ -87,7 +87,7 @@ def _in_order(found: Any) -> list[str] | None:
     return [printable(label.strip()) for label in found]
 
 
-def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> None:
+def check_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> None:
     """Check that the labels for several outputs match these outputs.
 
     Args:
@@ -98,12 +98,12 @@ def of_heads(outputs: Sequence[Tensor], heads: Mapping[str, Sequence[str]]) -> N
         PipelineError: An output does not exist, or its number of scores differs from the number of its labels.
     """
     dims = {output.name: (output.shape or ())[1:] for output in outputs}
-    for name, words in heads.items():
+    for name, names in heads.items():
         if name not in dims:
             raise PipelineError(f'--labels {name}=FILE: the model has no output "{name}"; {suggest(name, dims)}')
-        if dims[name] not in ((len(words),), (-1,)):
+        if dims[name] not in ((len(names),), (-1,)):
             raise PipelineError(
-                f'--labels {name}=FILE: {len(words):,} labels, but output "{name}" has the shape {list(dims[name])}'
+                f'--labels {name}=FILE: {len(names):,} labels, but output "{name}" has the shape {list(dims[name])}'
             )
 
 

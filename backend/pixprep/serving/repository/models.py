@@ -42,7 +42,7 @@ class Tensor:
             that the shape is not declared.
         is_optional: Whether a request may omit this input.
         is_batched: Whether the first dimension is the batch dimension.
-        words: Name or number of each dimension in an ONNX file.
+        dim_names: Name or number of each dimension in an ONNX file.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Tensor:
     shape: tuple[int, ...] | None
     is_optional: bool = False
     is_batched: bool = False
-    words: tuple[str, ...] = field(default=(), compare=False)
+    dim_names: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         shape = "" if self.shape is None else f" {list(self.shape)}"

@@ -242,5 +242,5 @@ def _from_onnx(value: Any, type_name: Any) -> Tensor:
     tensor = value.type.tensor_type  # empty if the value is a sequence or a map
     shape = tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
     data_type = _FROM_ONNX.get(type_name(tensor.elem_type), "")
-    words = tuple(dim.dim_param or str(dim.dim_value) for dim in tensor.shape.dim)
-    return Tensor(value.name, data_type, shape if tensor.HasField("shape") else None, words=words)
+    dim_names = tuple(dim.dim_param or str(dim.dim_value) for dim in tensor.shape.dim)
+    return Tensor(value.name, data_type, shape if tensor.HasField("shape") else None, dim_names=dim_names)

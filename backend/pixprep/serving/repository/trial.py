@@ -48,7 +48,7 @@ _LOCATION = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/o
 
 
 @dataclass(frozen=True)
-class _Taker:
+class _Target:
     """Classifier whose inputs all come from pipelines.
 
     Attributes:
@@ -90,18 +90,18 @@ def try_out(
         named = {step.model: repository.version_of(step) for step in wired[own]}
         found = {model: version for model, version in named.items() if version and version.has(PIPELINE_FILE)}
     pipelines: dict[str, Pipeline] = {}
-    takers = list(_takers(repository, wired, found))
+    targets = list(_targets(repository, wired, found))
     for model, version in sorted(found.items()):
         pipelines[model] = version.pipeline.for_serving()
         yield from preview(pipelines[model], encoded).lines()
-        for taker in [each for each in takers if each.models <= pipelines.keys()]:
-            takers.remove(taker)
-            yield from _classes(taker, pipelines, encoded, limit_s)
+        for target in [each for each in targets if each.models <= pipelines.keys()]:
+            targets.remove(target)
+            yield from _classes(target, pipelines, encoded, limit_s)
 
 
-def _takers(
+def _targets(
     repository: Repository, wired: Mapping[str, Sequence[Step]], found: Mapping[str, Version]
-) -> Iterator[_Taker]:
+) -> Iterator[_Target]:
     """Yield the classifiers whose inputs all come from pipelines."""
     names = set()
     for steps in wired.values():
@@ -122,72 +122,77 @@ def _takers(
                     for port, tensor in each.outputs.items()
                     if each.model in models
                 }
-                yield _Taker(version, feeds, models, backs)
+                yield _Target(version, feeds, models, backs)
     inside = {step.model for steps in wired.values() for step in steps}
     for model in found:
         own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
         version = repository.version_of(Step(own.classifier, {}, {}))
         if model not in inside and model == own.preprocess and version and version.has(ONNX_FILE):
-            yield _Taker(version, None, frozenset([model]), {})  # the ensemble has not been written yet
+            yield _Target(version, None, frozenset([model]), {})  # the ensemble has not been written yet
 
 
-def _classes(taker: _Taker, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
+def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
     """Run a classifier on the photo, and yield lines about its best classes, or about its outputs."""
-    model, onnx = taker.version.model, taker.version.folder / ONNX_FILE
+    model, onnx = target.version.model, target.version.folder / ONNX_FILE
     if find_spec("onnxruntime") is None:
         yield f"the classifier was not tried: {install('classifier')}"
         return
     if onnx.stat().st_size > MAX_ONNX_BYTES:
         yield f"the classifier was not tried: its file exceeds {MAX_ONNX_BYTES >> 30} GiB"
         return
-    classifier, feeds = taker.version.onnx, taker.feeds
+    classifier, feeds = target.version.onnx, target.feeds
     if feeds is None:
-        (giver,) = taker.models
-        pairs = connect(classifier, pipelines[giver], max_batch_size=1)
-        feeds = {port: (giver, output) for port, output in pairs.items()}
-    tensors = {giver: _tensors(pipelines[giver], encoded) for giver in sorted(taker.models)}
-    outputs, takes = run_onnx(onnx, {port: tensors[giver][name] for port, (giver, name) in feeds.items()}, limit_s)
-    sources = {port: pipelines[giver].outputs[name] for port, (giver, name) in feeds.items()}
+        (producer,) = target.models
+        pairs = connect(classifier, pipelines[producer], max_batch_size=1)
+        feeds = {port: (producer, output) for port, output in pairs.items()}
+    tensors = {producer: _tensors(pipelines[producer], encoded) for producer in sorted(target.models)}
+    outputs, takes = run_onnx(
+        onnx, {port: tensors[producer][name] for port, (producer, name) in feeds.items()}, limit_s
+    )
+    sources = {port: pipelines[producer].outputs[name] for port, (producer, name) in feeds.items()}
     if isinstance(outputs, str):
-        if _is_refused(taker.version, outputs):
+        if _server_would_fail(target.version, outputs):
             port, output = next(iter(sources.items()))
             remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _FIX_SIZES
-            raise PipelineError(f"{taker.version.where(ONNX_FILE)}: {outputs}: {remedy}".removesuffix(": "))
+            raise PipelineError(f"{target.version.where(ONNX_FILE)}: {outputs}: {remedy}".removesuffix(": "))
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
-        if values.shape[:1] != (1,) and not any(pipelines[giver].plan.is_packed for giver in taker.models):
+        if values.shape[:1] != (1,) and not any(pipelines[producer].plan.is_packed for producer in target.models):
             yield f'"{tensor.name}" is {list(values.shape)} for one image, so its first dimension is not the batch'
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             yield f'"{tensor.name}": some values are not finite'
     labels = model.folder / LABELS_FILE
-    words = read_labels(labels) if labels.is_file() else []
+    class_names = read_labels(labels) if labels.is_file() else []
     files = {tensor.name: model.folder / LABELS_OF.format(tensor.name) for tensor in classifier.outputs}
     heads = {name: read_labels(file) for name, file in files.items() if file.is_file()}
     backs = [
-        taker.names.get((giver, op.name or "transform"), op.name or "transform")
-        for giver in sorted(taker.models)
-        for op in pipelines[giver].side_ops
+        target.names.get((producer, op.name or "transform"), op.name or "transform")
+        for producer in sorted(target.models)
+        for op in pipelines[producer].side_ops
         if isinstance(op, Transform)
     ]
-    if backs and not words and not heads:  # outputs of a detector, not class scores
+    if backs and not class_names and not heads:  # outputs of a detector, not class scores
         images = [output.spec for output in sources.values() if output.spec.layout is not None]
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             is_position = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
             at = f'; "{backs[0]}" maps it to the photo' * is_position
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
         return
-    is_compared = len(taker.models) > 1  # the photo would be compared with itself
-    index = None if heads or is_compared else _scored(classifier, outputs, words)
-    scored = [(index, words)] if index is not None else []
+    is_compared = len(target.models) > 1  # the photo would be compared with itself
+    index = None if heads or is_compared else _scored(classifier, outputs, class_names)
+    scored = [(index, class_names)] if index is not None else []
     numbers = {tensor.name: number for number, tensor in enumerate(classifier.outputs)}
-    for index, words in [*scored, *((numbers[head], named) for head, named in heads.items())]:
-        name, sure = classifier.outputs[index].name, shares(outputs[index][0])
-        if (sure == sure[0]).all():
+    for index, class_names in [*scored, *((numbers[head], named) for head, named in heads.items())]:
+        name, probabilities = classifier.outputs[index].name, to_probabilities(outputs[index][0])
+        if (probabilities == probabilities[0]).all():
             yield f'"{name}": every class has the same score'
             continue
-        best = np.argsort(-sure, kind="stable")[:_BEST]
-        named = (f"{words[number] if words else f'class {number}'} {sure[number]:.2f}" for number in best)
+        best = np.argsort(-probabilities, kind="stable")[:_BEST]
+        named = (
+            f"{class_names[number] if class_names else f'class {number}'} {probabilities[number]:.2f}"
+            for number in best
+        )
         yield f'"{name}": {", ".join(named)}'
 
 
@@ -202,19 +207,19 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
     if pipeline.plan.is_packed:
         return {name: batch.packed(name) for name in specs}
     return {
-        name: _standing(tensor, specs[name]) if is_still else tensor
+        name: _repeated(tensor, specs[name]) if is_still else tensor
         for name, tensor in batch.outputs.items()
         if name in specs
     }
 
 
-def _standing(tensor: Array, spec: TensorSpec) -> Array:
+def _repeated(tensor: Array, spec: TensorSpec) -> Array:
     """Repeat the tensor of a photo along the time axis if ``spec`` describes a clip."""
     axis = 1 + (spec.layout or "").find("t")
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
 
-def _is_refused(version: Version, why: str) -> bool:
+def _server_would_fail(version: Version, why: str) -> bool:
     """Return whether the server would fail with the same error.
 
     This is the case if the server also runs the model on a CPU, and the error is not due to the trial's memory limit.
@@ -259,7 +264,7 @@ def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[s
     return fits[0] if fits and (labels or len(classifier.outputs) == 1) else None
 
 
-def shares(scores: Array) -> Array:
+def to_probabilities(scores: Array) -> Array:
     """Convert scores to probabilities with softmax, unless the scores already are probabilities."""
     scores = scores.astype(np.float64)
     if scores.min() >= 0 and abs(scores.sum() - 1) < 1e-3:

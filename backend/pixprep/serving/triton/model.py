@@ -124,9 +124,9 @@ class TritonPythonModel:
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.engine.limits.max_decode_s
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
-        if self._stays_on_gpu and (danger := pool.danger(pipeline, config, gpu=gpu)):
+        if self._stays_on_gpu and (problem := pool.gpu_output_problem(pipeline, config, gpu=gpu)):
             self._stays_on_gpu = False
-            pb_utils.Logger.log_warn(f"{args['model_name']}: output tensors are copied to host memory: {danger}")
+            pb_utils.Logger.log_warn(f"{args['model_name']}: output tensors are copied to host memory: {problem}")
         warm_up(self._engine)
         self._metrics = Metrics(
             pb_utils,

@@ -75,7 +75,7 @@ def gpu_count() -> int:
     return count.value if is_available else 0
 
 
-def least(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
+def min_bytes(pipeline: Pipeline, config: Mapping[str, Any]) -> int:
     """Return the minimum pool size in bytes.
 
     It holds one full batch per instance, one batch in the next step of the ensemble, and one batch that waits.
@@ -93,11 +93,11 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
     return int(text) if text.isdigit() else TRITONS_DEFAULT
 
 
-def danger(
+def gpu_output_problem(
     pipeline: Pipeline, config: Mapping[str, Any], *, gpu: str, environment: Mapping[str, str] = os.environ
 ) -> str | None:
     """Return why output tensors must not stay on a GPU, and the fix, as one message, or None if they may stay."""
-    pool_bytes, smallest = known_bytes(environment), least(pipeline, config)
+    pool_bytes, smallest = known_bytes(environment), min_bytes(pipeline, config)
     wanted = pool_bytes
     if pool_bytes < smallest:
         fault = f"the CUDA memory pool of {pool_bytes >> 20} MiB is too small"

@@ -21,7 +21,7 @@ limits allow (50 megapixels in 100 scans) takes 3 s on one core."""
 IDLE_S, GPU_IDLE_S = 10.0, 120.0
 """Length in seconds of an idle period, after which cached memory is freed, on the CPU and on a GPU. The period is
 longer on a GPU, because the decoder must be created again after its memory has been freed."""
-IDLE_SHARE = 0.01
+IDLE_FRACTION = 0.01
 """A process that is busy for less than this fraction of a period counts as idle."""
 
 
@@ -84,7 +84,7 @@ class Watchdog:
             if now > self._deadline:
                 self.end("a batch exceeded its time limit")
             if now > self._period_ends and self._deadline == math.inf:
-                is_idle = self._busy_s < IDLE_SHARE * self._idle_s
+                is_idle = self._busy_s < IDLE_FRACTION * self._idle_s
                 self._period_ends, self._busy_s = now + self._idle_s, 0.0
                 if is_idle and self._has_worked:
                     self._has_worked = False
