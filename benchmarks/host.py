@@ -74,8 +74,8 @@ PACKAGES = ("pixprep", "numpy", "nvidia-nvimgcodec-cu12", "simplejpeg")
 # mocks
 
 
-class Played:
-    """State that all mocks share: whether they return immediately.
+class Mocks:
+    """State that all mocks share: whether they return immediately instead of computing real results.
 
     While the engine verifies itself against the CPU, the mocks compute real results.
     """
@@ -97,14 +97,20 @@ class Decoded:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Return the array interface, with the same keys as nvImageCodec's images."""
-        said = {"shape": self.shape, "strides": None, "typestr": "|u1", "data": (self.address, False), "version": 3}
-        return said | {"stream": self.stream}
+        interface = {
+            "shape": self.shape,
+            "strides": None,
+            "typestr": "|u1",
+            "data": (self.address, False),
+            "version": 3,
+        }
+        return interface | {"stream": self.stream}
 
 
-def play(folder: str) -> None:
+def mock_gpu(folder: str) -> None:
     """Replace CuPy and nvImageCodec's decoder with mocks.
 
-    The mocks compute like the tests' mocks until ``Played.is_at_once`` is set.
+    Until ``Mocks.is_at_once`` is set, they compute the same results as the mocks of the tests.
     """
     from nvidia import nvimgcodec  # noqa: PLC0415  (the real one)
 
@@ -121,11 +127,11 @@ def play(folder: str) -> None:
 
         def __getattr__(self, name: str) -> Any:
             function = getattr(self._library, name)
-            return lambda *arguments: None if Played.is_at_once else function(*arguments)
+            return lambda *arguments: None if Mocks.is_at_once else function(*arguments)
 
     class Decoder(codec.Decoder):  # type: ignore[misc,name-defined]
         def decode(self, streams: Sequence[Any], **options: Any) -> list[Any]:
-            if not Played.is_at_once:
+            if not Mocks.is_at_once:
                 return super().decode(streams, **options)  # type: ignore[no-any-return]
             found: list[Any] = options.get("images") or [Decoded(options["cuda_stream"]) for _ in streams]
             for image, stream in zip(found, streams, strict=True):
@@ -142,17 +148,17 @@ def play(folder: str) -> None:
     Decoded.address = memory.ctypes.data
 
     def copy(*arguments: Any) -> None:
-        if not Played.is_at_once:
+        if not Mocks.is_at_once:
             real.copy(*arguments)
 
     def empty(shape: Any, dtype: Any) -> Any:
-        return np.ndarray.__new__(real.ndarray, shape, dtype, memory) if Played.is_at_once else real.empty(shape, dtype)
+        return np.ndarray.__new__(real.ndarray, shape, dtype, memory) if Mocks.is_at_once else real.empty(shape, dtype)
 
     def ndarray(shape: Any, dtype: Any, memptr: Any, strides: Any = None) -> Any:
-        return empty(shape, dtype) if Played.is_at_once else real.ndarray(shape, dtype, memptr, strides)
+        return empty(shape, dtype) if Mocks.is_at_once else real.ndarray(shape, dtype, memptr, strides)
 
     def code_stream(encoded: Any) -> Any:
-        return (nvimgcodec.CodeStream if Played.is_at_once else real.code_stream)(encoded)
+        return (nvimgcodec.CodeStream if Mocks.is_at_once else real.code_stream)(encoded)
 
     cupy.cuda.Stream.wait_event = lambda *_: None  # the tests' mock keeps a list of events
     cupy.empty, cuda_shim.build_code, fake_cupy.Pointer.copy_from_host_async = empty, Kernels, copy
@@ -214,7 +220,7 @@ class _Metric:
     Metric = type("Metric", (), {"__init__": __init__, "increment": increment, "observe": increment, "set": increment})
 
 
-def play_triton() -> None:
+def mock_triton() -> None:
     """Replace Triton's Python module with a mock."""
     module: Any = ModuleType("triton_python_backend_utils")
     module.MetricFamily, module.Tensor = _Metric, Tensor
@@ -225,9 +231,6 @@ def play_triton() -> None:
     sys.modules[module.__name__] = module
     # the tensors stay on the GPU
     os.environ |= {"PIXPREP_CUDA_POOL_BYTES": str(1 << 40), "PIXPREP_PINNED_POOL_BYTES": "0"}
-
-
-# the time is measured
 
 
 def photos(count: int) -> list[bytes]:
@@ -288,8 +291,12 @@ def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
     address = memory.ctypes.data
 
     def of_nvimagecodec() -> object:
-        said = image.__array_interface__
-        return tuple(image.shape[:2]), image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_DEVICE, said["strides"]
+        interface = image.__array_interface__
+        return (
+            tuple(image.shape[:2]),
+            image.buffer_kind == nvimgcodec.ImageBufferKind.STRIDED_DEVICE,
+            interface["strides"],
+        )
 
     def of_cupy() -> object:
         owned = cupy.cuda.UnownedMemory(address, memory.nbytes, image, 0)
@@ -306,7 +313,7 @@ def objects(photo: bytes, repeats: int = 20_000) -> dict[str, float]:
 
 
 def real_objects() -> dict[str, Any]:
-    """Return the result of ``objects`` in the first environment that has CuPy, or the reason why there is none."""
+    """Return the result of ``objects`` in the first environment that has CuPy, or the reason why CuPy is missing."""
     python, reason = measure.find("cupy, nvidia.nvimgcodec", ENVIRONMENTS)
     if python is None:
         return {"absent": reason}
@@ -340,7 +347,7 @@ class Machine:
 
 
 def part(frame: FrameType | None) -> str:
-    """Return the entry of ``PARTS`` to which the running function belongs."""
+    """Return the entry of ``PARTS`` that contains the running function."""
     while frame is not None:
         code = frame.f_code
         for name, words in PARTS.items():
@@ -389,14 +396,14 @@ def worker(arguments: argparse.Namespace) -> None:
     """Measure every cell for one number of lanes and cores, and print JSON lines."""
     (cores,), (lanes,) = arguments.cores, arguments.lanes
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
-    play(arguments.folder)
-    play_triton()
+    mock_gpu(arguments.folder)
+    mock_triton()
     from pixprep.gpu.device import Gpu  # noqa: PLC0415  (uses the mocks)
 
     Gpu.lanes = lanes
     with tempfile.TemporaryDirectory() as folder:
         backend = model(Path(folder), arguments.decoder)
-    Played.is_at_once = True
+    Mocks.is_at_once = True
     machine = Machine()
     for sizes, batch in product(SIZES, arguments.batches):
         requests = cycle([Request(photo) for photo in photos(SIZES[sizes])])

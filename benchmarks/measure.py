@@ -58,7 +58,7 @@ def summary(rounds: Sequence[Sequence[float]], batch: int) -> dict[str, Any]:
 
 
 def milliseconds(seconds: Sequence[float]) -> dict[str, float]:
-    """Return the median and the 99th percentile in milliseconds, and the number of values."""
+    """Return the median and the 99th percentile of durations in milliseconds, and the number of durations."""
     return {
         "median": round(1e3 * float(np.median(seconds)), 4),
         "p99": round(1e3 * float(np.percentile(seconds, 99)), 4),

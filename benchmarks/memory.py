@@ -22,7 +22,7 @@ from workloads import MIXED, WORKLOADS, make, real_photos
 import pixprep as pp
 
 IMAGES = 50_000
-AGAIN = 98  # number of times that an epoch contains each file, for an epoch of 25,088 images
+REPEATS = 98  # number of times that an epoch contains each file, for an epoch of 25,088 images
 DROPPED_AT = 12_500  # number of images after which the iterator is deleted; the next ``for`` loop begins the next epoch
 PARTS = 10
 
@@ -33,7 +33,9 @@ def resident_mib() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
-def measured(folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT, again: int = AGAIN) -> dict[str, Any]:
+def measured(
+    folder: Path, *, images: int = IMAGES, dropped_at: int = DROPPED_AT, again: int = REPEATS
+) -> dict[str, Any]:
     """Return the memory in MiB before the run, during the run, without an iterator, and after the Loader is closed."""
     paths = sorted((folder / "files").glob("*/*.jpg")) * again
     source = pp.read.files(paths, labels=[index % 2 for index in range(len(paths))])
@@ -65,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_photos(make(WORKLOADS[MIXED], real_photos())[0], Path(folder))
         found = measured(Path(folder))
-    assert PHOTOS * AGAIN > DROPPED_AT
+    assert PHOTOS * REPEATS > DROPPED_AT
     results = {**measure.surroundings(("pixprep", "numpy", "simplejpeg")), "date": arguments.date, **found}
     measure.write(arguments, f"memory-{arguments.date}", results)
     measure.say(str(found))

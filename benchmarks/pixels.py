@@ -1,4 +1,4 @@
-"""Reference tensors to which contenders are compared before they are timed, and the minimum traffic of a kernel."""
+"""Compares contenders with reference tensors before they are timed, and computes the minimum traffic of a kernel."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from PIL import Image
 def difference(tensors: np.ndarray, references: Sequence[np.ndarray]) -> dict[str, float]:
     """Return the maximum and mean difference from the crop of the resized reference, in pixel values.
 
-    Each tensor is compared with all crops whose offset differs from the reference's by at most one pixel, and the best
-    match counts. This is because libraries round offsets differently: if the resized image has 117 pixels more than the
-    crop, some libraries place the crop at offset 58, and others at 59. ``shifted`` is the number of photos whose best
-    match has a different offset.
+    Libraries round offsets differently: if the resized image has 117 pixels more than the crop, some libraries place
+    the crop at offset 58, and others at 59. Each tensor is therefore compared with all crops whose offset differs by at
+    most one pixel, and the best match counts. ``shifted`` is the number of photos whose best match has a different
+    offset.
     """
     scale, offset = (255 * np.array(values).reshape(3, 1, 1) for values in (STD, MEAN))
     levels = np.rint(np.asarray(tensors, np.float64) * scale + offset)

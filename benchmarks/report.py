@@ -86,7 +86,7 @@ def _paragraphs(result: Result, families: Result | None) -> Iterator[str]:
         yield fill(f"**{what}.** {text}", LINE)
         yield f"![{what}]({CHART.format(chart)})"
     if families:
-        yield from beside(families)
+        yield from library_sections(families)
     for filter_name, (threads, words) in product(FILTERS, THREADS.items()):
         if cells := contender_cells(result, filter_name, threads):
             yield f"## {filter_name.capitalize()}, {words}"
@@ -136,7 +136,7 @@ def _who(name: str, *, families: bool) -> str:
     return (LIBRARIES if families else WHAT).get(name, name)
 
 
-def beside(families: Result) -> Iterator[str]:
+def library_sections(families: Result) -> Iterator[str]:
     """Yield a heading, a paragraph and two tables that compare the code of each library with pixprep's pipeline."""
     yield "## Compared with your library's own code"
     yield fill(
@@ -183,7 +183,7 @@ def beside(families: Result) -> Iterator[str]:
 
 
 def rivals(cell: Result) -> Iterator[tuple[Result, str, Result]]:
-    """Yield (pixprep's numbers, name, numbers) for each library in a cell that produces the same tensor."""
+    """Yield (pixprep's numbers, library, its numbers) for each library that produces the same tensor in a cell."""
     found = cell["contenders"]
     if ours := found.get("pixprep_full", found.get("pixprep")):
         for name, theirs in found.items():
@@ -203,7 +203,7 @@ def _times(ours: Result, theirs: Result) -> str:
 
 
 def answers(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Yield the beginning of the page: a topic, a sentence with numbers of this run, and the name of the chart."""
+    """Yield the summary at the beginning of the page: a topic, a sentence with numbers, and the name of a chart."""
     if cells := [cell for cell in contender_cells(result, "bilinear", 2) if "dali" in cell["contenders"]]:
         ours = [cell["contenders"]["pixprep_full"] for cell in cells]
         dali, pillow = (

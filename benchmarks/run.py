@@ -285,8 +285,9 @@ def summary(cell: dict[str, Any]) -> Iterator[str]:
         yield f"  {name:16}{numbers['images_per_s']:8.1f}/s {ratio}{cost:8.2f} CPU s/1000  differs by {gap['mean']}"
 
 
-def beside(names: dict[str, Path], row: Row) -> dict[str, Path]:
-    """Return pixprep and the available libraries of a row. pixprep runs in the environment of the first library."""
+def interpreters_of(names: dict[str, Path], row: Row) -> dict[str, Path]:
+    """Return the interpreter of each available library of a row. pixprep runs with the interpreter of the first
+    library."""
     found = {name: names[name] for name in row.libraries if name in names}
     return {"pixprep": next(iter(found.values())), **found} if found else {}
 
@@ -360,7 +361,7 @@ def main() -> None:
         for group in groups if "engine" in layers else ():
             folders = {cell: photos(cell[0]) for cell in group}
             if arguments.families:
-                taking_part = beside(names, ROWS[group[0][1]])
+                taking_part = interpreters_of(names, ROWS[group[0][1]])
             else:
                 taking_part = {name: names[name] for name in names if len(group) == 1 or name in SIDE_BY_SIDE}
             if not (folders and taking_part):

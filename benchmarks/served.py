@@ -34,10 +34,10 @@ from pixprep.serving.triton.pool import IMAGES_IN_FLIGHT
 PEERS = ("torchvision", "dali")
 OWN = ("preprocess", "ensemble")
 CONCURRENCY = (1, 4, 16)
-SHARES = (0.5, 0.8)  # rate of the Poisson arrivals, as a fraction of the closed loop's rate
+POISSON_FRACTIONS = (0.5, 0.8)  # rate of the Poisson arrivals, as a fraction of the closed loop's rate
 BATCH = 8
 MEAN_LEVELS = 1.0
-LONGEST_S = 20  # perf_analyzer's time window, for loads whose requests take longer than its default
+MAX_WINDOW_S = 20  # perf_analyzer's time window, for loads whose requests take longer than its default
 CONFIG = """backend: "python"
 max_batch_size: 64
 input {{ name: "image" data_type: TYPE_STRING dims: [ 1 ] }}
@@ -85,7 +85,7 @@ def measure_all(
                     like = (model, batch, False)
                     closed = [row for row in rows if (row["model"], row["batch"], row["shared_memory"]) == like]
                     rate = closed[-1]["images_per_s"] / batch
-                    rates = [round(share * rate, 1) for share in SHARES]
+                    rates = [round(share * rate, 1) for share in POISSON_FRACTIONS]
                     rows += put_load(server, model, batch, images, rate=rates, seconds=length)
         engine.append(engine_round(images, seconds))
     return {
@@ -104,7 +104,7 @@ def put(
             options = {"url": server.grpc_url, "protocol": "grpc", "model": model, "batch": batch}
             return perf.measure(images, seconds=seconds, **options, **kind)
         except pp.PixprepError as error:
-            if "larger time window" not in str(error) or seconds > LONGEST_S:
+            if "larger time window" not in str(error) or seconds > MAX_WINDOW_S:
                 raise pp.PixprepError(f"{model}, batch {batch}, {kind}: {error}") from error
             seconds *= 3
 

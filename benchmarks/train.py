@@ -35,20 +35,20 @@ ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
 OURS = ("pixprep_loader", "colour_pixprep")
 PHOTOS = 256
-BATCHES = 8  # batches per round: two epochs
+BATCHES = 8  # number of batches per round, which is two epochs
 TRIED = 2  # number of batches for each number of workers
-WARM_UP = 5  # number of batches of 64: the first epoch and one batch more
+WARM_UP = 5  # number of batches of 64 photos: one epoch and one further batch
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class AbsentError(Exception):
-    """A contender is not available, has exited, or returns wrong tensors. The message gives the reason."""
+    """A contender is not available, has exited, or returns wrong tensors. The message contains the reason."""
 
 
 class Group:
     """Processes of one contender. The group is stopped while other contenders run."""
 
-    def __init__(self, python: Path, name: str, folder: Path, threads: int, *, what: Any, log: IO[str]) -> None:
+    def __init__(self, python: Path, name: str, folder: Path, threads: int, *, argument: Any, log: IO[str]) -> None:
         self._log = log
         self._process = subprocess.Popen(
             [str(python), str(FOLDER / "train_worker.py"), name, str(folder), str(threads)],
@@ -59,17 +59,17 @@ class Group:
             start_new_session=True,
             env={**os.environ, **dict.fromkeys(BLAS, str(threads)), "CUDA_VISIBLE_DEVICES": ""},
         )
-        self.what = what
+        self.argument = argument
         self.rounds: list[dict[str, Any]] = []
 
     def take(self, count: int) -> dict[str, Any]:
-        """Run ``count`` batches of ``what``, which is the third argument of the contender's ``prepare``."""
+        """Run ``count`` batches of ``argument``, which is the third argument of the contender's ``prepare``."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         before = self._cpu_s()
         os.killpg(self._process.pid, signal.SIGCONT)
         try:
-            self._process.stdin.write(json.dumps({"count": count, "what": self.what}) + "\n")
+            self._process.stdin.write(json.dumps({"count": count, "argument": self.argument}) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise AbsentError(self._last_words()) from None
@@ -147,7 +147,7 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
     groups: list[tuple[float, Group]] = []
     for workers in variants:
         log = (folder / f"{name}-{workers}.log").open("w+", encoding="utf-8")
-        group = Group(python, name, folder, threads, what=workers, log=stack.enter_context(log))
+        group = Group(python, name, folder, threads, argument=workers, log=stack.enter_context(log))
         stack.callback(group.stop)
         group.take(WARM_UP)
         seconds = sum(group.take(TRIED)["taken"]) if len(variants) > 1 else 0.0
@@ -190,7 +190,7 @@ def run_cell(
             results[name] = {
                 **measure.summary([found["taken"] for found in group.rounds], BATCH),
                 "cpu_ms_per_image": round(1e3 * sum(found["cpu_s"] for found in group.rounds) / images, 4),
-                "workers": group.what,
+                "workers": group.argument,
                 "versions": group.rounds[0]["versions"],
             }
             say(f"{title}, {threads} threads, {name}: {results[name]['images_per_s']:.0f} images/s")

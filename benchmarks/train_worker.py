@@ -31,12 +31,12 @@ def main(name: str, folder: str, threads: int) -> None:
     prepared: dict[str, Any] = {}
     for line in sys.stdin:
         asked = json.loads(line)
-        what = asked["what"]
-        if str(what) not in prepared:
-            prepared[str(what)] = contender.prepare(Path(folder), threads, what)
+        argument = asked["argument"]
+        if str(argument) not in prepared:
+            prepared[str(argument)] = contender.prepare(Path(folder), threads, argument)
         taken, facts = [], {}
         start = perf_counter()
-        for images, labels in islice(prepared[str(what)], asked["count"]):
+        for images, labels in islice(prepared[str(argument)], asked["count"]):
             now = perf_counter()
             taken.append(now - start)
             facts = facts or {"shape": np.shape(images), "labels": len(labels), **_moments(images)}

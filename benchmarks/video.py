@@ -34,8 +34,8 @@ CONTENDERS = ("pixprep", "torchcodec", "decord", "opencv")
 OURS, ALONE = "pixprep", "pixprep_alone"
 FRAMES, RATE = 16, 30
 ROUNDS = 5
-TRIED = 2  # number of batches per setting, of which the faster batch counts
-HOPELESS = 2.0  # a setting that is slower than the best one by this factor runs only one batch
+TRIED = 2  # number of batches per setting; the faster one counts
+HOPELESS = 2.0  # if a setting is slower than the best one by this factor, it runs only one batch
 CLOSE = 0.02  # tolerance for the means and the standard deviations of two libraries' tensors
 
 
@@ -61,7 +61,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Case to compare: a clip, the number of clips per batch, and the number of threads."""
+    """Case that is measured: a clip, the number of clips per batch, and the number of threads."""
 
     clip: str
     threads: int
@@ -120,10 +120,10 @@ class Contender:
         name, python, folder, stack = self._make
         if cell.threads not in self._groups:
             log = stack.enter_context((folder / f"{name}-{cell.threads}.log").open("w+", encoding="utf-8"))
-            self._groups[cell.threads] = Group(python, f"clips.{name}", folder, cell.threads, what=None, log=log)
+            self._groups[cell.threads] = Group(python, f"clips.{name}", folder, cell.threads, argument=None, log=log)
             stack.callback(self._groups[cell.threads].stop)
         group = self._groups[cell.threads]
-        group.what = (cell.clip, cell.clips, cell.frames, *trial)
+        group.argument = (cell.clip, cell.clips, cell.frames, *trial)
         return group.take(1)
 
 

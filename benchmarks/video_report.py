@@ -82,7 +82,7 @@ def _scaling(result: dict[str, Any]) -> str:
 
 
 def _faster(result: dict[str, Any]) -> str:
-    """Return the rows in which a different library is faster."""
+    """Return the rows in which another library is faster than pixprep."""
     ahead = []
     for cell in result["cells"]:
         rest = "" if cell["clips"] > 1 else ", one clip alone, " + ("1 frame" if cell["frames"] == 1 else "16 frames")

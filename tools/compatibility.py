@@ -116,7 +116,7 @@ LIBRARIES = (
     ("JAX", "jax", "training with a `Loader`", "training"),
     ("PySpark", "pyspark", "batches on a cluster", "scale-ray"),
 )
-"""Tuples of the displayed name of a library, its package name, what is compared with it, and the target in the
+"""Tuples of a library's displayed name, its package name, the features that are compared, and the target in the
 Makefile."""
 ENVIRONMENTS = {
     "test": ".venv/.demo .venv/.dev",

@@ -32,9 +32,9 @@ from support.clips import CODECS, clip
 from support.decoding import decoded
 from support.images import jpeg, jpegs, others, stills
 
-PATIENCE_S = 5
-# limit for the growth of the process: two images of 2 megapixels are 16 MB, and the libraries cache some memory
-ROOM_MIB = 400
+LIMIT_S = 5
+# Maximum growth of the process. Two images of 2 megapixels have 16 MB, and the libraries keep some freed memory.
+MAX_GROWTH_MIB = 400
 SPLICES = (
     b"\xff\xd8",
     b"\xff\xd9",
@@ -128,7 +128,7 @@ class Images:
         return "recovered" if batch.recovered else "ok"
 
     def _decode(self, encoded: bytes, damage: Damage, numbers: Numbers) -> None:
-        """Decode an image, and check that its pixels do not contain remains of a previously decoded image."""
+        """Decode an image, and check that its pixels do not contain data of a previously decoded image."""
         plan = replace(self._plan, is_gray=bool(numbers.integers(2)))
         seen = []
         for plain in self._plain:
@@ -151,7 +151,7 @@ class Clips:
                 pp.tensor(dtype="uint8", layout="tchw"),
             ]
         )
-        limits = pp.Limits(max_clip_pixels=2_000_000, max_clip_frames=500, max_decode_s=int(PATIENCE_S) - 1)
+        limits = pp.Limits(max_clip_pixels=2_000_000, max_clip_frames=500, max_decode_s=int(LIMIT_S) - 1)
         self._engine = pp.Engine(pipeline, threads=2, limits=limits)
         self._good = self._seeds[0]
         self._expected = self._engine.run([self._good])[0]
@@ -239,10 +239,10 @@ def work(arguments: argparse.Namespace) -> None:
             start = time.process_time()
             results[target][kinds[target].run(np.random.default_rng((arguments.seed, number, kind)))] += 1
             seconds = time.process_time() - start
-            assert seconds < PATIENCE_S, f"took {seconds:.1f} s"
+            assert seconds < LIMIT_S, f"took {seconds:.1f} s"
             slowest = max(slowest, seconds)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
-    assert grown < ROOM_MIB, f"the memory of the process grew by {grown} MiB"
+    assert grown < MAX_GROWTH_MIB, f"the memory of the process grew by {grown} MiB"
     report = {
         **{name: dict(found.most_common()) for name, found in results.items()},
         "mib": grown,

@@ -2,7 +2,8 @@
 
     make lock
 
-The files are valid for every supported Python version: environment markers select entries that differ.
+The files are valid for every supported Python version. If versions need different packages, the entries have
+environment markers.
 """
 
 import os

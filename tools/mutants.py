@@ -73,7 +73,7 @@ def mutants_of(file: Path, node: ast.AST, starts: list[int], function: int = 0) 
 
 
 def changed(node: ast.expr | ast.stmt) -> str:
-    """Return the string that replaces a node. An empty string means that the node does not change."""
+    """Return the code that replaces a node. An empty string means that the node is not mutated."""
     other = copy.deepcopy(node)
     match other:
         case ast.Compare(ops=[op]) if type(op) in SWAPS:

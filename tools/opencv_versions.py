@@ -20,7 +20,7 @@ from pixprep.plan import matrices
 
 U8 = npt.NDArray[np.uint8]
 Case = tuple[list[Any], U8]
-"""Ops, and the expected image, which OpenCV has computed."""
+"""Ops, and the expected image as computed by OpenCV."""
 PAGE = Path(__file__).parents[1] / "docs" / "importing.md"
 BEGIN, END = "<!-- opencv versions -->", "<!-- /opencv versions -->"
 WIDTHS = range(1, 65)

@@ -49,9 +49,11 @@ def copyleft(library: str) -> str | None:
 
 def licence(component: dict[str, object]) -> str:
     """Return the licence that a package declares, as one line."""
-    said = component.get("licenses", [])
-    words = [each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in said]
-    return ", ".join(dict.fromkeys(word.removeprefix("License :: OSI Approved :: ") for word in words)) or "not said"
+    declared = component.get("licenses", [])
+    words = [each.get("expression") or each["license"].get("id") or each["license"]["name"] for each in declared]
+    return (
+        ", ".join(dict.fromkeys(word.removeprefix("License :: OSI Approved :: ") for word in words)) or "not declared"
+    )
 
 
 def complete(bom: dict[str, list], held: dict[str, list[str]]) -> str:

@@ -51,7 +51,8 @@ def main() -> int:
             result = do(count) if count else None
             took_s, sent = time.monotonic() - begin, it.clients.sent - before
             slowest = f", the slowest {result:.1f} s" if result else ""
-            held = it.held(idle_s=2 * IDLE_S + 1)  # of two consecutive periods, one is completely idle
+            held = it.held(idle_s=2 * IDLE_S + 1)  # one of two consecutive periods is completely idle
+
             sys.stdout.write(
                 f"{count} {what}{slowest}: {sent} requests in {took_s:.0f} s\n    in use: {held}\n"
                 f"    so far {dict(it.clients.counts)}, errors {dict(it.clients.codes)}\n"

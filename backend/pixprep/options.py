@@ -38,8 +38,8 @@ Rows = Annotated[
         kind="value",
         action="append",
         metavar="NAME=ROWS",
-        help="value of the numeric input NAME for each image, such as boxes=[[0,0,99,99]], or a JSON file that "
-        "contains the value, or an object with one value per image file name; may be repeated",
+        help="numeric input NAME of each image: a JSON value such as boxes=[[0,0,99,99]], or a JSON file that contains "
+        "the value, or an object with one value per image file name; may be repeated",
     ),
 ]
 """Numeric inputs by name. A value is either the rows to send with every image, or a mapping from file names to the rows

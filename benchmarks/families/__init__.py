@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 
 IMAGENET = 1 / (255 * 0.229)
-# mean difference in pixel values: float32 sums in a different order, or 1 % of the values that differ by 1
+# maximum mean difference in pixel values if float32 sums have a different order, or 1 % of the values differ by 1
 ROUNDED = 0.01
 COLOURS = {
     "brightness": 0.0,

@@ -47,7 +47,7 @@ def test_a_copyleft_library_is_listed_and_marks_its_package(packages):
     assert "| Clips | 1.0 | BSD License | libx265 (GPL-2.0-or-later) |\n" in copyleft
     assert "| weak | 2.0 | MPL-2.0 AND MIT |  |\n" in copyleft
     assert "| plain | 1.0 | MIT |  |\n" in others
-    assert "| silent | 3.0 | not said |  |\n" in others
+    assert "| silent | 3.0 | not declared |  |\n" in others
     assert components[1]["components"] == [
         {"type": "library", "name": "libvpx"},
         {"type": "library", "name": "libx265", "licenses": [{"expression": "GPL-2.0-or-later"}]},

@@ -62,7 +62,7 @@ KERNELS = (
     *(("bilinear", "float32", levels) for levels in LEVELS),
     ("bicubic", "float16", "kept"),
 )
-# bytes of pixels through which the repetitions of a kernel cycle, more than the 60 MB of the L2 cache
+# size of the input in bytes that the repetitions of a kernel read in turn: more than the 60 MB of the L2 cache
 ROTATED = 1 << 29
 SAMPLES = 50
 COPIED = 1 << 31

@@ -30,12 +30,11 @@ PLACE = Path(os.environ.get("PIXPREP_HOUR") or Path(tempfile.gettempdir(), "pixp
 LIMIT_S = 560.0
 """Maximum duration of a call in seconds. The machine kills a call after 600 s."""
 SERVED = ("pytriton", "cupy13", "client")
-"""Groups of wheels for the embedded Triton, which include an older NumPy. Only the steps with Triton use these
-wheels."""
+"""Groups of wheels for the embedded Triton. They include an older NumPy, so only the steps with Triton use them."""
 _OWN_PATH = "PIXPREP_HOUR_PATH"
 _PTH = f"import os, sys; sys.path[:0] = [*filter(None, os.environ.get('{_OWN_PATH}', '').split(os.pathsep))]\n"
 """Line for a .pth file in site-packages, which is needed because Triton's Python models ignore PYTHONPATH."""
-SAID = 4000  # number of characters to keep from the end of a step's output
+KEPT_CHARS = 4000  # number of characters to keep from the end of a step's output
 
 
 class Step(NamedTuple):
@@ -133,31 +132,31 @@ def run(group: Sequence[str], steps: Mapping[str, Step], out: Path, *, deadline:
         if monotonic() >= deadline:
             write(out, step=name, ended="not started: the call ran out of time")
             continue
-        said = (PLACE / f"said-{number}").open("w+b")
+        output = (PLACE / f"said-{number}").open("w+b")
         results = {"PIXPREP_GPU_RESULTS": str(out), "PIXPREP_GPU_STEP": name, "PIXPREP_REQUIRE_GPU": "1"}
         where = os.environ | results | _environment(is_served=steps[name].is_served)
         try:
             process = subprocess.Popen(
-                steps[name].words, stdout=said, stderr=subprocess.STDOUT, env=where, cwd=ROOT, start_new_session=True
+                steps[name].words, stdout=output, stderr=subprocess.STDOUT, env=where, cwd=ROOT, start_new_session=True
             )
         except OSError as error:  # the tool is not installed
-            said.close()
+            output.close()
             write(out, step=name, ended=str(error))
             continue
-        started[name] = said, monotonic(), process
-    for name, (said, begun, process) in started.items():
+        started[name] = output, monotonic(), process
+    for name, (output, begun, process) in started.items():
         try:
             code: int | str = process.wait(max(0.0, min(begun + steps[name].seconds, deadline) - monotonic()))
         except subprocess.TimeoutExpired:
             code = "time-out"
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        said.seek(0)
-        text = said.read().decode(errors="replace")
-        said.close()
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+        output.close()
         with out.with_suffix(".log").open("a", encoding="utf-8") as log:
             log.write(f"== {name}\n{text}\n")
-        write(out, step=name, ended=code, seconds=round(monotonic() - begun, 1), said=text[-SAID:])
+        write(out, step=name, ended=code, seconds=round(monotonic() - begun, 1), said=text[-KEPT_CHARS:])
         sys.stdout.write(f"{name}: {code or 'done'}\n")
         sys.stdout.flush()
 

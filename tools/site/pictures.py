@@ -150,7 +150,7 @@ def pictures() -> Iterator[Picture]:
 
 
 def samples_of(op: Any, before: npt.NDArray[np.uint8], boxes: Any) -> list[npt.NDArray[np.uint8]]:
-    """Return the results of the first group of consecutive samples that are not all equal."""
+    """Return the results of the first consecutive samples that are not all equal."""
     for start in count():
         after = [pp.apply(op, before, index=start + number, boxes=boxes) for number in range(SAMPLES)]
         if any(not np.array_equal(each, after[0]) for each in after):

@@ -42,7 +42,7 @@ def say_skipped(paths: Sequence[Path]) -> None:
 
 
 def numbers_of(inputs: Any) -> dict[str, Any]:
-    """Return the values of the ``--input`` options by name. If a value is a string, read it from that JSON file.
+    """Return the values of the ``--input`` options by name. A string is the path of a JSON file with the value.
 
     ``inputs`` is the sequence of pairs that the parser creates, or None.
     """
@@ -68,7 +68,7 @@ def served_side(path: Path) -> Pipeline:
 
 
 def read_photo(image: Path | None) -> Photo:
-    """Return the name and the bytes of the photo for a preview. Default: a built-in photo."""
+    """Return the name and the bytes of the photo for a preview. If ``image`` is None, it is a built-in photo."""
     path = image or PHOTOS / "china.jpg"
     if path.is_dir():
         raise PixprepError(f"{path} is a folder: pass the path of a photo")

@@ -151,7 +151,7 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
 
 
 def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an output with its name. If it has classes per box, yield those of each box with its number, from 1."""
+    """Yield an output with its name. If it contains classes per box, yield the classes of each box, numbered from 1."""
     if array.dtype == object and array.ndim > 1:
         yield from ((f"{name} {number}", part) for number, part in enumerate(array, 1))
     else:
@@ -171,7 +171,7 @@ def _json_value(array: Any) -> Any:
 
 
 def _lines(array: Any) -> Iterator[str]:
-    """Yield the lines of an output: one per class, or one with up to 16 values or a summary of more values."""
+    """Yield the lines of an output: one line per class, or one line with all values (up to 16) or with a summary."""
     if array.dtype == object:
         for text, match in _classes(array):
             yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
@@ -180,7 +180,7 @@ def _lines(array: Any) -> Iterator[str]:
 
 
 def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Yield each text of an array, with the match of ``_CLASS`` if it has that form."""
+    """Yield each string of an array, with the match of ``_CLASS`` or None."""
     for value in array.reshape(-1):
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         yield text, _CLASS.fullmatch(text)

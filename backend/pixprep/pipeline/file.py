@@ -220,7 +220,7 @@ def settings(op: Op) -> dict[str, Any]:
 
 @cache
 def _none_by_default(kind: type[Op]) -> frozenset[str]:
-    """Return the names, as in the file, of those fields of an op whose default is None."""
+    """Return the fields of an op whose default is None, by their names in the file."""
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind) if field.default is None)
 
 

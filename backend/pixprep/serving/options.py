@@ -39,12 +39,13 @@ class BuildOptions:
         classifier_io: Input and output of the plan, such as input:FP32:3x224x224 logits:FP32:1000.
         labels: Class names: one per line, or JSON such as a config.json with id2label; OUTPUT=FILE for a model with
             several outputs; default: the names in the ONNX file, or those of the previous build.
-        free_dims: Make the fixed batch and image size of an ONNX file dynamic, if it runs in ONNX Runtime afterwards.
+        free_dims: Make the fixed batch size and image size of an ONNX file dynamic, and test the changed model in ONNX
+            Runtime.
         one_image: With several pipelines: a request has one image, which all pipelines process.
         boxes_from: Ensemble in the repository that detects the boxes (or quads, points) that the pipeline needs for
             each photo.
         boxes_by: File with a Python function `rows` that converts the outputs of that ensemble to boxes.
-        name: Name of the ensemble, for a repository with several; default: ensemble.
+        name: Name of the ensemble, for a repository with several ensembles; default: ensemble.
         input_: Request format: a BYTES tensor named `image`, or the UINT8 tensors that clients of dali_backend send;
             default: bytes.
         on_error: If an image cannot be processed: fail its request, or return zeros and the reason in output `status`;
@@ -100,9 +101,10 @@ class ServerOptions:
         trace_url: Send OpenTelemetry spans to this OTLP/HTTP collector, such as http://localhost:4318/v1/traces.
         trace_rate: Trace one in N requests, and every request that has a traceparent header.
         ready_timeout_s: Seconds to wait until every model is ready; default: 120, plus 10 for each model.
-        grace_s: Maximum seconds from Ctrl-C or SIGTERM to the exit; requests in flight have all but the last 3 of them
-            to finish.
-        images_in_flight: On a GPU: number of images between the steps of ensembles for which GPU memory is reserved.
+        grace_s: Maximum number of seconds from Ctrl-C or SIGTERM to the exit; the last 3 are reserved for stopping
+            Triton after the requests in flight.
+        images_in_flight: On a GPU: number of images whose tensors fit into the memory that is reserved between the
+            steps of ensembles.
     """
 
     host: str = "127.0.0.1"

@@ -2,11 +2,11 @@
 
     SETTINGS       names of settings to try, each with one FFmpeg thread per clip and with all threads; () if there are
                    no settings
-    prepare(folder, threads, what)
+    prepare(folder, threads, task)
                    yields batches endlessly: (clips, names), with clips float32 (n, frames, 3, 224, 224), or
                    (n, frames, 224, 224, 3) if the library's models require it
 
-``what`` is (file, n, frames, setting, number of FFmpeg threads per clip). The task is to decode the given number of
+``task`` is (file, n, frames, setting, number of FFmpeg threads per clip). The task is to decode the given number of
 evenly spaced frames of a file in ``folder``, or only the first frame, resize each to 224 x 224, antialiased if the
 library supports it, and normalize them: ``(value / 255 - mean) / std``. A batch does this n times, in parallel on all
 threads.
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from loaders import MEAN, SIDE, STD
 
 F32 = npt.NDArray[np.float32]
-What = tuple[str, int, int, str, int]
+ClipTask = tuple[str, int, int, str, int]
 
 
 def wanted(count: int, frames: int) -> list[int]:
@@ -48,4 +48,4 @@ def endless(path: Path, threads: int, clips: int, one: Callable[[str], F32]) -> 
             yield np.stack([*pool.map(one, [str(path)] * clips)]), [path.name] * clips
 
 
-__all__ = ["MEAN", "SIDE", "STD", "What", "endless", "normalized", "wanted"]
+__all__ = ["MEAN", "SIDE", "STD", "ClipTask", "endless", "normalized", "wanted"]

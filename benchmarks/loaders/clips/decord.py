@@ -8,18 +8,18 @@ from typing import Any
 
 import decord
 
-from loaders.clips import SIDE, What, endless, normalized, wanted
+from loaders.clips import SIDE, ClipTask, endless, normalized, wanted
 
 PACKAGES = ("decord", "numpy")
 SETTINGS = ("resized by FFmpeg",)
 
 
-def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, task: ClipTask) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
-    name, clips, frames, _, own = what
+    name, clips, frames, _, ffmpeg_threads = task
 
     def one(path: str) -> Any:
-        reader = decord.VideoReader(path, width=SIDE, height=SIDE, num_threads=own)
+        reader = decord.VideoReader(path, width=SIDE, height=SIDE, num_threads=ffmpeg_threads)
         return normalized(reader.get_batch(wanted(len(reader), frames)).asnumpy())
 
     return endless(folder / name, threads, clips, one)

@@ -13,25 +13,25 @@ from typing import Any
 import cv2
 import numpy as np
 
-from loaders.clips import SIDE, What, endless, normalized, wanted
+from loaders.clips import SIDE, ClipTask, endless, normalized, wanted
 
 PACKAGES = ("opencv-python-headless", "numpy")
 SETTINGS = ("read", "grab", "seek")
 
 
-def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, task: ClipTask) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
-    name, clips, frames, way, own = what
+    name, clips, frames, method, ffmpeg_threads = task
     cv2.setNumThreads(0)
 
     def one(path: str) -> Any:
-        capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, own])
+        capture = cv2.VideoCapture(path, cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, ffmpeg_threads])
         those = wanted(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), frames)
         found = []
-        for index in those if way == "seek" else range(those[-1] + 1):
-            if way == "seek":
+        for index in those if method == "seek" else range(those[-1] + 1):
+            if method == "seek":
                 capture.set(cv2.CAP_PROP_POS_FRAMES, index)
-            if way == "grab":
+            if method == "grab":
                 is_read, frame = capture.grab(), None
                 if index in those:
                     is_read, frame = capture.retrieve()

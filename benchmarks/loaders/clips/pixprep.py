@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pixprep as pp
-from loaders.clips import MEAN, SIDE, STD, What
+from loaders.clips import MEAN, SIDE, STD, ClipTask
 
 PACKAGES = ("pixprep", "numpy", "av")
 SETTINGS = ()
 
 
-def prepare(folder: Path, threads: int, what: What) -> Iterator[tuple[Any, Any]]:
+def prepare(folder: Path, threads: int, task: ClipTask) -> Iterator[tuple[Any, Any]]:
     """See ``loaders.clips``."""
-    name, clips, frames, _, _ = what
+    name, clips, frames, _, _ = task
     resize = pp.resize(height=SIDE, width=SIDE)
     pipeline = pp.Pipeline(
         [pp.decode_video(frames=frames), resize, pp.normalize(mean=MEAN, std=STD), pp.tensor(layout="tchw")]

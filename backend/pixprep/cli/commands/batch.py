@@ -22,7 +22,7 @@ def run(
     workers: int | None = None,
     address: Annotated[str | None, Shell(metavar="HOST:PORT")] = None,
 ) -> int:
-    """Run a pipeline on a list of images with Ray, locally or on a cluster. Writes Parquet with one row per image.
+    """Run a pipeline on a list of images with Ray, locally or on a cluster, and write one row of Parquet per image.
 
     Args:
         manifest: List of images: a text file with one path per line, or a .csv or .parquet; paths are relative to its

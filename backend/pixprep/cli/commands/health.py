@@ -8,7 +8,7 @@ EXAMPLE = "health --model ensemble --timeout 2"
 
 
 def run(request: HealthOptions) -> int:
-    """Send one image through a model; exit code 0 if it responds in time. For Kubernetes and load balancers."""
+    """Send one image to a model. The exit code is 0 if it responds in time, as Kubernetes probes require."""
     from pixprep.cli.output import say
     from pixprep.serving.embedded import client
 

@@ -37,7 +37,7 @@ def run(
         source: LIBRARY:NAME, or a file such as preprocessor_config.json, config.json, dali.py, model.onnx, or
             dali_backend's model folder.
         file: The pipeline file to write; if SOURCE is a model folder, the folder to write.
-        training: Where to import the training transforms from: train.py:NAME for torchvision, a JSON file with the
+        training: Source of the training transforms: train.py:NAME for torchvision, a JSON file with the
             arguments of create_transform for timm, model.keras for Keras.
         run_python: Run the Python file that defines the DALI pipeline, to serialize it.
         force: Overwrite existing files.
@@ -143,7 +143,7 @@ def _translated(model: DaliModel, options: dict[str, Any]) -> tuple[Pipeline, di
 
 
 def source_of(source: str | None, options: dict[str, Any]) -> str | Pipeline | None:
-    """Return the pipeline of the newest version if the source is a dali_backend model folder, else the source."""
+    """Return the pipeline of the newest version if the source is a folder of dali_backend, or the source itself."""
     if source is None or not (folder := Path(source.removeprefix("dali:"))).is_dir():
         return source
     from pixprep.pipeline.pipeline import Pipeline

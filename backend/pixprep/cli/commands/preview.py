@@ -23,10 +23,10 @@ def run(
     epoch: Natural = 0,
     serving: bool = False,
 ) -> int:
-    """Draw a contact sheet of training samples after their augmentation, with boxes and random parameters.
+    """Draw a contact sheet of augmented training samples, with their boxes and random parameters.
 
     Args:
-        output: The PNG to write: the samples with their random parameters.
+        output: The PNG file to write.
         count: Number of samples.
         seed: Seed of the sample order and of the random parameters.
         epoch: Epoch to show.

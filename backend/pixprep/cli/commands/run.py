@@ -103,7 +103,7 @@ def _results(
 
 
 def _of_image(batch: Batch, span: slice) -> list[dict[str, Any] | str | ImageError]:
-    """Return the results of one image, which are the ``span`` of the batch. Copy GPU tensors to host memory."""
+    """Return the results of one image, whose rows in the batch are ``span``. GPU tensors are copied to host memory."""
     return [
         batch.errors[row]
         or {name: array[row].get() if hasattr(array, "get") else array[row] for name, array in batch.outputs.items()}

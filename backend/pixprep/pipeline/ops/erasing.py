@@ -1,4 +1,4 @@
-"""Ops that fill a fixed rectangle, or random rectangles, of the image."""
+"""Ops that fill a fixed rectangle or random rectangles in the image."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def quoted(value: object) -> str:
 
 
 def suggest(word: str, known: Sequence[str], kind: str = "values") -> str:
-    """Return the end of a message about an unknown word: the most similar known word, or all known words."""
+    """Return the end of a message about an unknown word: it suggests a similar word, or else lists all known ones."""
     elsewhere = {name: ours for name, ours in CHOICES.items() if ours in known}
     return hint(meant(word, known, elsewhere)) or f"; valid {kind}: {', '.join(known)}"
 

@@ -103,7 +103,7 @@ class OrderedPair:
 
 @dataclass(frozen=True)
 class Spread:
-    """Limits of one number x, which stands for (-x, x), of a pair (low, high), or of two pairs.
+    """Limits of a field with a pair (low, high), with two pairs, or with one number x, which means (-x, x).
 
     Attributes:
         minimum, maximum: Limits of each number of a pair, inclusive.
@@ -126,7 +126,7 @@ class Spread:
 
 
 def spans(value: Reals) -> tuple[tuple[float, float], ...]:
-    """Return the (low, high) pairs of a field that ``Spread`` limits. A single number x stands for (-x, x)."""
+    """Return the (low, high) pairs of a field that ``Spread`` limits. A single number x means (-x, x)."""
     values = as_tuple(value)
     if len(values) == 1:
         return ((-values[0], values[0]),)
@@ -159,7 +159,7 @@ class Colour:
 
 @dataclass(frozen=True, repr=False)
 class Bounded:
-    """Limits of a number, or of the values of an input that the field names instead of a number.
+    """Limits of a number. If the field contains the name of an input instead, they apply to the values of this input.
 
     Attributes:
         bound: Limits.

@@ -132,7 +132,7 @@ def listeners(port: int) -> set[int]:
 
 
 def unsent(*ports: int) -> int:
-    """Return the number of bytes that connections of these TCP ports have sent, and that are not acknowledged yet."""
+    """Return the number of bytes that connections of these TCP ports have sent without receiving an acknowledgement."""
     return sum(sent for port in ports for state, _, sent, _, _ in _sockets(port) if state != _TCP_LISTEN)
 
 

@@ -59,7 +59,7 @@ class Check:
         ok: True if the check passed. False if the user must apply the fix in ``remedy``. None for a note about
             something that the user may not need.
         found: Result of the check, such as a version.
-        remedy: Description of the fix, or an empty string if the check passed.
+        remedy: Fix for the user to apply, or an empty string if the check passed.
     """
 
     name: str

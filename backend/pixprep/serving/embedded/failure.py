@@ -71,10 +71,7 @@ def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[s
 
 
 def last_words(log: str) -> list[str]:
-    """Return the last lines of a log that were not written by Triton itself.
-
-    They often contain the reason for a crash.
-    """
+    """Return the last lines of a log that Triton itself did not write. They often contain the reason for a crash."""
     lines = [line for line in log.splitlines() if not _TRITONS.match(line)]
     return [f"last in the log: {line[:_MAX_CHARS]}" for line in lines[-_LAST_LINES:]]
 

@@ -37,8 +37,8 @@ OF_MODEL = (
     2.0,
     2.0,
     5.0,
-)  # waits of a model: `serve` never gives up, because other models still work
-OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # waits of Triton: `serve` gives up after ten consecutive failures
+)  # waits before reloading a model: `serve` never gives up, because other models still work
+OF_TRITON = (0.0, 1.0, 2.0, *[3.0] * 7, None)  # before restarting Triton: `serve` gives up after ten failures
 _logger = logging.getLogger(__name__)
 
 # Shell program that reads process group IDs from stdin. When stdin is closed, it kills the last group and removes the
@@ -67,7 +67,8 @@ class Processes:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._triton: subprocess.Popen[bytes] | None = None
-        self._starter = ThreadPoolExecutor(1, "pixprep-starter")  # its thread exists as long as this object
+        # a child process dies with the thread that started it; this thread exists as long as the object
+        self._starter = ThreadPoolExecutor(1, "pixprep-starter")
         self.folder = Path(tempfile.mkdtemp(prefix="pixprep-"))
         self._guard = self._start_guard()
 
@@ -205,5 +206,5 @@ class Waits:
 
 
 def after(wait_s: float) -> str:
-    """Return the words for a wait in a log message, such as ``" in 2 s"``, or an empty string for 0 s."""
+    """Return the text for a wait in a log message, such as ``" in 2 s"``, or an empty string for 0 s."""
     return f" in {wait_s:g} s" if wait_s else ""

@@ -393,7 +393,7 @@ class Server(ServerOptions):
         )
 
     def _log(self) -> str:
-        """Return the text that the current Triton has written to its log so far."""
+        """Return the log of the Triton process that was started last."""
         assert self.log_file
         with self.log_file.open("rb") as log:
             log.seek(self._log_begin)

@@ -117,7 +117,7 @@ class Launches:
         """
         for pid, model in self._seen.items():
             fields = stat(pid)
-            state, parent, status = fields[0], int(fields[1]), int(fields[49])  # of proc(5)
+            state, parent, status = fields[0], int(fields[1]), int(fields[49])  # see proc(5)
             if state == "Z" and parent == self._pid and status:
                 self.deaths[model] = ended(os.waitstatus_to_exitcode(status))
 

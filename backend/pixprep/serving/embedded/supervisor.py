@@ -107,7 +107,7 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
         why = run.supervise(stopping)
         down_at = time.monotonic()
         ran_s = down_at - ready_at
-        with edits.deploying:  # so that the restarted Triton serves a deployed version, not one that is being checked
+        with edits.deploying:  # so that the restarted Triton does not serve a version that is still being checked
             while why:
                 wait_s = waits.count(ran_s=ran_s)
                 if wait_s is None:

@@ -240,7 +240,9 @@ class Connection:
             raise Refusal(502, "Triton ended before it responded: send the request again") from None
 
     def _checked(self, request: Request) -> tuple[bytes, int]:
-        """Read and check the JSON part of the body. A chunked or compressed body is read completely.
+        """Read the JSON part of the body, and reject JSON that would crash Triton.
+
+        A chunked or compressed body is read completely.
 
         Returns:
             The part of the body that has been read, decompressed if necessary, and the number of bytes that are still

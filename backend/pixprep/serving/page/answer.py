@@ -42,7 +42,7 @@ _SAMPLES = 1 << 20
 _REQUEST_S = 30.0
 _BUSY_S = 30.0
 _STATISTICS_S = 1.0
-"""Maximum time in seconds to wait for the statistics of a request, which Triton updates only after it has sent the
+"""Maximum time in seconds to wait for the statistics of a request. Triton updates them only after it has sent the
 response."""
 _MIN_RUNS, _MAX_RUNS, _MEASURED_S = 2, 8, 0.2
 """Minimum and maximum number of timed runs of the engine, and their maximum total duration in seconds. The page shows

@@ -24,14 +24,14 @@ from pixprep.show.summary import summary
 
 Array = npt.NDArray[Any]
 JsonObject = dict[str, Any]
-"""JSON object that is sent to the page."""
+"""JSON object of a response to the page."""
 
 _MAX_LISTED = 16
 """Maximum number of values of an output that are shown individually."""
 _MIN_SIDE, _MAX_SIDE = 8, 4096
 _HEAT = ((20, 16, 60), (110, 30, 110), (220, 80, 50), (255, 235, 150))
 _HEAT_POSITIONS = (0, 1 / 3, 2 / 3, 1)
-"""Colors of a heat map, and their positions between the minimum (0) and the maximum (1)."""
+"""Positions of the colors ``_HEAT`` of a heat map, between the minimum (0) and the maximum (1) of its values."""
 _COLORS = ((255, 122, 0), (0, 150, 255), (40, 200, 80), (230, 60, 160), (250, 200, 0), (130, 90, 255), (0, 200, 200))
 """Colors of detected objects, used cyclically."""
 _OPAQUE = 110

@@ -1,5 +1,5 @@
 "use strict";
-// maximum number of photos, number of concurrent requests, number of models above which the filter is shown
+// maximum number of photos; number of concurrent requests; number of models from which a filter is shown
 const MAX_PHOTOS = 1000, AT_ONCE = 2, MANY_MODELS = 12;
 const SUFFIXES = /\.(jpe?g|png|webp|bmp|tiff?|gif)$/i;
 const $ = id => document.getElementById(id);

@@ -63,7 +63,8 @@ def configuration(pipeline: Pipeline, choices: Choices) -> model_config.Config:
 def last_choices(model: Model, *, is_shared: bool) -> Choices:
     """Recover the options of the build that wrote a preprocess model from its configuration.
 
-    The result is empty if ``build`` did not write the model, or if the user has changed the model and it is not shared.
+    The result is empty if ``build`` did not write the model. It is also empty if the user has changed the model, unless
+    the model is shared.
 
     Args:
         model: The preprocess model.

@@ -330,7 +330,7 @@ def _check_onnx(version: Version, backend: str) -> Iterator[Problem]:
 
 
 def _within(declared: Tensor, tensor: Tensor, max_batch_size: int) -> bool:
-    """Return whether the ONNX file accepts every shape that the configuration allows."""
+    """Return whether the ONNX file accepts every shape of a tensor that the configuration allows."""
     if declared.shape is None or tensor.shape is None:
         return tensor.shape is None
     ours = (1, *declared.shape[1:]) if max_batch_size == 1 else declared.shape

@@ -356,7 +356,7 @@ def _is_usual(scale: float, offset: float, most: float) -> bool:
 
 
 def _remedy(start: _Start, channels: int) -> str:
-    """Return the change to the pipeline that is necessary because the model itself normalizes its input."""
+    """Return the change that the pipeline requires, because the model itself normalizes its input."""
     own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
     takes_levels, takes_unit = (
         all(_is_usual(scale * unit, offset, 6.0) for scale, offset in own) for unit in (1, 1 / 255)

@@ -24,7 +24,7 @@ _KNOWN = {
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
     "scale_factor": '{"op": "scale_factor"}',
 }
-"""Names of numeric inputs of RT-DETR and PaddleDetection, and the ops that compute these inputs."""
+"""Ops that compute the numeric inputs of RT-DETR and PaddleDetection, by the name of the input."""
 _MAX_NUMBERS = 6
 """Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
 _EACH = "pass --pipeline INPUT=FILE for each input"

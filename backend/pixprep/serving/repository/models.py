@@ -42,7 +42,7 @@ class Tensor:
             that the shape is not declared.
         is_optional: Whether a request may omit this input.
         is_batched: Whether the first dimension is the batch dimension.
-        dim_names: Name or number of each dimension in an ONNX file.
+        dim_names: Dimensions as declared in an ONNX file. A fixed dimension is a number as text.
     """
 
     name: str

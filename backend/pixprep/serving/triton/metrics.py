@@ -52,7 +52,7 @@ class Metrics:
 
     def __init__(self, pb_utils: Any, *, model: str, version: str, frames: int = 0) -> None:
         self._labels = {"model": model, "version": version}
-        self._families: list[Any] = []  # references, because Triton deletes a family that is garbage-collected
+        self._families: list[Any] = []  # keeps them alive, because Triton deletes a garbage-collected family
         families = pb_utils.MetricFamily
 
         def family(name: str, description: str, kind: Any) -> Any:  # Triton's term for metrics with the same name

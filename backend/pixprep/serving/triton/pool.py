@@ -96,7 +96,7 @@ def known_bytes(environment: Mapping[str, str] = os.environ) -> int:
 def gpu_output_problem(
     pipeline: Pipeline, config: Mapping[str, Any], *, gpu: str, environment: Mapping[str, str] = os.environ
 ) -> str | None:
-    """Return why output tensors must not stay on a GPU, and the fix, as one message, or None if they may stay."""
+    """Return why output tensors must not stay on a GPU, followed by the fix. None: they may stay."""
     pool_bytes, smallest = known_bytes(environment), min_bytes(pipeline, config)
     wanted = pool_bytes
     if pool_bytes < smallest:
