@@ -286,8 +286,7 @@ def summary(cell: dict[str, Any]) -> Iterator[str]:
 
 
 def interpreters_of(names: dict[str, Path], row: Row) -> dict[str, Path]:
-    """Return the interpreter of each available library of a row. pixprep runs with the interpreter of the first
-    library."""
+    """Return the interpreter of each available library of a row. pixprep runs with that of the first library."""
     found = {name: names[name] for name in row.libraries if name in names}
     return {"pixprep": next(iter(found.values())), **found} if found else {}
 
