@@ -53,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             where = f"{error.filename}: " if error.filename else ""
             say(f"pixprep: {where}{error.strerror or error}", file=sys.stderr)
     except MemoryError as error:
-        why = f": {error}" if str(error) else ""
+        reason = f": {error}" if str(error) else ""
         say(
-            f"pixprep: out of memory{why}: raise the memory limit (ulimit -v, or that of the container)",
+            f"pixprep: out of memory{reason}: raise the memory limit (ulimit -v, or that of the container)",
             file=sys.stderr,
         )
     else:

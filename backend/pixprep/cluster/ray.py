@@ -310,8 +310,8 @@ def _written(actors: list[Any], parts: Iterator[tuple[Path, list[str | None]]]) 
         try:
             yield True, *ray.get(ready)
         except ray.exceptions.RayError as error:
-            why = getattr(error, "cause", None) or error
-            raise PixprepError(f"{target}: could not be written: {why}") from None
+            reason = getattr(error, "cause", None) or error
+            raise PixprepError(f"{target}: could not be written: {reason}") from None
 
 
 def _claim(output: Path, state: Mapping[str, Any]) -> None:

@@ -268,7 +268,7 @@ def read_file(path: Path, *, max_bytes: int, is_complete: bool = True) -> bytes:
         size = path.stat().st_size
         if is_complete and size > max_bytes:
             raise PipelineError(f"{name}: the file has {size:,} bytes; the maximum is {max_bytes:,}")
-        return read_bytes(path, most=min(size, max_bytes))
+        return read_bytes(path, max_bytes=min(size, max_bytes))
     except OSError as error:
         raise PipelineError(f"{name}: cannot be read: {error.strerror}") from None
 

@@ -97,18 +97,18 @@ def open_regular(path: Path) -> BufferedReader:
     raise OSError(errno.EINVAL, "Not a regular file", str(path))
 
 
-def read_bytes(path: Path, *, most: int) -> bytes:
-    """Return at most ``most + 1`` bytes of a regular file, so that the caller can detect a file that is too long.
+def read_bytes(path: Path, *, max_bytes: int) -> bytes:
+    """Return at most ``max_bytes + 1`` bytes of a regular file, so that the caller can detect a longer file.
 
     Raises:
         OSError: The file cannot be opened, is not a regular file, or is a Git LFS pointer.
     """
     with open_regular(path) as file:
         # read() allocates the requested size first, so request the file's size; a file in /proc reports size 0
-        content = file.read(min(most, max(os.fstat(file.fileno()).st_size, 1 << 16)) + 1) or b""
+        content = file.read(min(max_bytes, max(os.fstat(file.fileno()).st_size, 1 << 16)) + 1) or b""
     if content.startswith(b"version https://git-lfs"):
-        what = 'it is a Git LFS pointer instead of the file: fetch the file with "git lfs pull"'
-        raise OSError(errno.EINVAL, what, str(path))
+        reason = 'it is a Git LFS pointer instead of the file: fetch the file with "git lfs pull"'
+        raise OSError(errno.EINVAL, reason, str(path))
     return content
 
 

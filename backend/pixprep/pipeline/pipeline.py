@@ -260,12 +260,12 @@ class Pipeline:
         """
         path = Path(path)
         try:
-            text = file.read_bytes(path, most=file.MAX_BYTES)
+            text = file.read_bytes(path, max_bytes=file.MAX_BYTES)
         except OSError as error:
             inside = [file for place in _FILE_PATTERNS for file in sorted(path.glob(place))] if path.is_dir() else []
             hint = f": did you mean {inside[0]}?" if inside else ": pass the path of a pipeline file"
-            why = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
-            raise PipelineError(f"{path.name or path}: {why}") from None
+            reason = f"is a folder{hint}" if path.is_dir() else f"cannot be read: {error.strerror}"
+            raise PipelineError(f"{path.name or path}: {reason}") from None
         try:
             return cls.from_json(text, operators=operators)
         except PipelineError as error:

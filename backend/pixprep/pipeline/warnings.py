@@ -46,8 +46,8 @@ def _range_warning(pipeline: Pipeline, output: Output) -> str:
     plan = pipeline.plan.outputs[output.name]
     if not places or not isinstance(plan, TensorPlan) or plan.calls:  # a custom operator may return any values
         return ""
-    why = _problem(extremes(pipeline, output.name))
-    if not why:
+    reason = _problem(extremes(pipeline, output.name))
+    if not reason:
         return ""
     place, name, low, high = places[-1], output.name, output.spec.low, output.spec.high
     op = pipeline.ops[place]
@@ -58,7 +58,7 @@ def _range_warning(pipeline: Pipeline, output: Output) -> str:
     without = _usual_range(pipeline, place, name) if len(places) > 1 else None
     if without is not None and np.ptp(without, axis=1).max() < _PIXEL_WIDTH[0]:  # still normalized
         fix = f"ops[{places[-2]}] already normalizes: remove this op"
-    return f'ops[{place}] "normalize": the values of "{name}" range from {low:.4g} to {high:.4g} ({why}): {fix}'
+    return f'ops[{place}] "normalize": the values of "{name}" range from {low:.4g} to {high:.4g} ({reason}): {fix}'
 
 
 def extremes(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:

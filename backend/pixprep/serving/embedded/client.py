@@ -153,8 +153,8 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
             that accepts encoded images as UINT8.
     """
     if not 1 <= batch <= max(1, model_input.max_batch_size):
-        most = f"1 to {model_input.max_batch_size} images" if model_input.max_batch_size else "1 image"
-        raise PixprepError(f'batch size {batch}: model "{model}" accepts {most} per request')
+        accepted = f"1 to {model_input.max_batch_size} images" if model_input.max_batch_size else "1 image"
+        raise PixprepError(f'batch size {batch}: model "{model}" accepts {accepted} per request')
     if batch > 1 and model_input.datatype == "UINT8" and not model_input.pixels:
         raise PixprepError(
             f'batch size {batch}: the input of model "{model}" is UINT8, which requires images of equal length: '
@@ -172,9 +172,9 @@ def _send(
     classes: int,
 ) -> Iterator[Answer]:
     contents = [[read(path) for path in group] for group in groups]
-    whys = [next((content for content in each if isinstance(content, str)), None) for each in contents]
-    encoded = [cast("list[bytes]", each) for each, why in zip(contents, whys, strict=True) if why is None]
-    numbers = [rows[group] for group, why in zip(groups, whys, strict=True) if why is None]
+    reasons = [next((content for content in each if isinstance(content, str)), None) for each in contents]
+    encoded = [cast("list[bytes]", each) for each, reason in zip(contents, reasons, strict=True) if reason is None]
+    numbers = [rows[group] for group, reason in zip(groups, reasons, strict=True) if reason is None]
     start = time.perf_counter()
     outputs: dict[str, npt.NDArray[Any]] = {}
     failure = None
@@ -188,10 +188,10 @@ def _send(
             yield from _send(triton, model, model_input, [group], rows=rows, classes=classes)
         return
     places = count()
-    for (path, *others), why in zip(groups, whys, strict=True):
+    for (path, *others), reason in zip(groups, reasons, strict=True):
         answer = Answer(path=path, others=tuple(others), latency_ms=latency_ms)
-        if why is not None:
-            yield replace(answer, error=why, latency_ms=0.0)
+        if reason is not None:
+            yield replace(answer, error=reason, latency_ms=0.0)
         elif failure:
             yield replace(answer, error=str(failure))
         else:

@@ -163,10 +163,10 @@ def shared_memory(folder: Path, *, enough: int = ENOUGH_SHARED_MEMORY) -> Check:
     return Check("shared memory", not remedy or None, f"{free >> 20:,} MiB free", remedy)
 
 
-def open_files(most: int) -> Check:
+def open_files(limit: int) -> Check:
     """Check the maximum number of open files. At this limit, Triton does not respond to new connections any more."""
-    remedy = "each connection uses one: docker run --ulimit nofile=65536" if most < ENOUGH_FILES else ""
-    return Check("open files", not remedy or None, f"at most {most:,} for Triton", remedy)
+    remedy = "each connection uses one: docker run --ulimit nofile=65536" if limit < ENOUGH_FILES else ""
+    return Check("open files", not remedy or None, f"at most {limit:,} for Triton", remedy)
 
 
 def port(name: str, number: int) -> Check:

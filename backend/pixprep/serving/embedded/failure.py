@@ -60,8 +60,8 @@ def failure(log: str, code: int, *, files: int = ENOUGH_FILES, deaths: Mapping[s
     if code < 0:
         names = ", ".join(f'"{name}"' for name in still_loading(log))
         last = [f"last error of Triton: {error}" for error in errors[-1:]]
-        what = f"loading {names}" if names else "starting"
-        return SetupError(f"Triton {ended(code)} while {what}", *last, *last_words(log))
+        step = f"loading {names}" if names else "starting"
+        return SetupError(f"Triton {ended(code)} while {step}", *last, *last_words(log))
     lines = [line for line in log.strip().splitlines() if not re.match(r"[IW]\d{4} ", line)]
     first = (lines or ["its log contains no error"])[0].rpartition("tritonserver: ")[2]
     how = ended(code)

@@ -385,11 +385,11 @@ class Server(ServerOptions):
             on_progress(len(loaded(self._log())), len(models))
             time.sleep(_LOOK_S)
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
-        what = f"{len(loaded(self._log()))} of {len(models)} models loaded" + (
+        progress = f"{len(loaded(self._log()))} of {len(models)} models loaded" + (
             f", still loading {names}" if names else ""
         )
         raise SetupError(
-            f"Triton was not ready after {timeout_s:g} s ({what}): to wait longer, pass --ready-timeout; {whole}"
+            f"Triton was not ready after {timeout_s:g} s ({progress}): to wait longer, pass --ready-timeout; {whole}"
         )
 
     def _log(self) -> str:

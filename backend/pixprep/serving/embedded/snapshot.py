@@ -124,10 +124,10 @@ class Snapshot:
         if n_bytes > free:
             raise self._no_space(f"{n_bytes / 2**20:,.0f} MiB are required, {free / 2**20:,.0f} MiB are free")
 
-    def _no_space(self, what: str) -> SetupError:
+    def _no_space(self, usage: str) -> SetupError:
         return SetupError(
             f"not enough disk space in {self.folder.parents[1]} for the copy of {self.repository} that is served "
-            f"({what}): set TMPDIR to a different folder"
+            f"({usage}): set TMPDIR to a different folder"
         )
 
     def _copy(self, model: str, target: Path, over: Event) -> _Edition:

@@ -104,24 +104,24 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
     while not stopping.is_set():
         ready_at = time.monotonic()
         edits.run = run = _Run(server)
-        why = run.supervise(stopping)
+        reason = run.supervise(stopping)
         down_at = time.monotonic()
         ran_s = down_at - ready_at
         with edits.deploying:  # so that the restarted Triton does not serve a version that is still being checked
-            while why:
+            while reason:
                 wait_s = waits.count(ran_s=ran_s)
                 if wait_s is None:
                     again = f"after {waits.failures - 1} restarts in a row"
-                    raise PixprepError(f"{why}, {again}; Triton's log: {server.log_file}")
-                _logger.error("%s; it is restarted%s", why, after(wait_s))
+                    raise PixprepError(f"{reason}, {again}; Triton's log: {server.log_file}")
+                _logger.error("%s; it is restarted%s", reason, after(wait_s))
                 if stopping.wait(wait_s):
                     return
                 try:
                     server.restart()
                 except PixprepError as error:
-                    why, ran_s = f"Triton did not start: {str(error).partition(chr(10))[0]}", 0.0
+                    reason, ran_s = f"Triton did not start: {str(error).partition(chr(10))[0]}", 0.0
                 else:
-                    why = ""
+                    reason = ""
                     _logger.warning("all models are ready again after %.1f s", time.monotonic() - down_at)
 
 
@@ -168,11 +168,11 @@ class _Run:
         self.server = server
         self.over = Event()
         self._models: dict[str, _Model] = {}
-        self._why = ""
+        self._reason = ""
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Request a restart of Triton for the given reason. This method is thread-safe."""
-        self._why = self._why or why
+        self._reason = self._reason or reason
         self.over.set()
 
     def model(self, name: str) -> _Model:
@@ -199,14 +199,14 @@ class _Run:
                     self._find_models()
                 if (now := time.monotonic()) >= probe_at:
                     probe_at = now + PROBE_S
-                    if why := hearing.count(is_answered=server.control.is_live()):
-                        self.end(why)
+                    if reason := hearing.count(is_answered=server.control.is_live()):
+                        self.end(reason)
         finally:
             self.over.set()
         if stopping.is_set():
             return ""
         code = server.poll(within_s=END_S)  # not None if Triton has exited by itself
-        return self._why if code is None else f"Triton {ended(code)}"
+        return self._reason if code is None else f"Triton {ended(code)}"
 
     def _find_models(self) -> None:
         probed, index = self.server.pipeline_models, self.server.control.index(timeout_s=PROBE_S)
@@ -258,30 +258,30 @@ class _Edits:
         """Deploy a model from disk unless its content is unchanged or ``check`` finds problems, and log the result."""
         snapshot, served, which = self._snapshot, self._snapshot.hashes[name], ""
         try:
-            why = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
-            if not why:
+            reason = "; ".join(str(each) for each in check(snapshot.repository) if each.where.split("/")[0] == name)
+            if not reason:
                 new = snapshot.stage(name, stopping)
                 if new == served:
                     return
                 which = f" ({new})"
                 with self.deploying:
-                    why = self.run.model(name).deploy(check)
+                    reason = self.run.model(name).deploy(check)
         except (ConnectionError, InterruptedError):
             raise
         except OSError as error:
-            why = f"{error.filename}: {error.strerror}"
+            reason = f"{error.filename}: {error.strerror}"
         except PixprepError as error:
-            why = str(error)
+            reason = str(error)
         finally:
             snapshot.discard()
-        if why:
-            _say(name, f"still serves {served}: the version on disk{which} was not deployed: {why}", logging.ERROR)
+        if reason:
+            _say(name, f"still serves {served}: the version on disk{which} was not deployed: {reason}", logging.ERROR)
         else:
             _say(name, f"now serves {snapshot.hashes[name]} from disk instead of {served}")
 
 
-def _say(model: str, what: str, level: int = logging.WARNING) -> None:
-    _logger.log(level, "model %s %s", model, what, extra={"model": model})
+def _say(model: str, text: str, level: int = logging.WARNING) -> None:
+    _logger.log(level, "model %s %s", model, text, extra={"model": model})
 
 
 class _Model:
@@ -322,8 +322,8 @@ class _Model:
             with self._lock:
                 if not self._is_known:
                     self._ask()
-                if not self._down_at and (why := self._why_down()):
-                    self._go_down(why)
+                if not self._down_at and (reason := self._down_reason()):
+                    self._go_down(reason)
                 if self._down_at and time.monotonic() >= self._again_at and not self._run.over.is_set():
                     self._bring_back()
                 elif self._old and time.monotonic() - self._back_at > GRACE_S:
@@ -340,20 +340,20 @@ class _Model:
         Raises:
             ConnectionError: Triton is about to exit. The staged files may be valid.
         """
-        snapshot, why = self._server.snapshot, "?"
+        snapshot, reason = self._server.snapshot, "?"
         with self._lock:
             snapshot.swap(self._name)
             try:
-                why = "; ".join(map(str, check(snapshot.folder))) or self._load()
+                reason = "; ".join(map(str, check(snapshot.folder))) or self._load()
             except TimeoutError as stuck:
-                why = str(stuck)
+                reason = str(stuck)
             except ConnectionError as lost:
                 self._run.end(str(lost))
                 raise
             finally:
-                if why:
+                if reason:
                     snapshot.swap(self._name)
-        return why
+        return reason
 
     def _ask(self) -> None:
         """Query the configuration of the model. If Triton does not respond, the query is repeated at the next check."""
@@ -364,7 +364,7 @@ class _Model:
                 self._count = count_instances(config) * self._versions
                 self._find_stubs()
 
-    def _why_down(self) -> str:
+    def _down_reason(self) -> str:
         """Return the reason why the model is down, or an empty string if it is not down."""
         if self._running() < self._count:
             self._find_stubs()
@@ -403,11 +403,11 @@ class _Model:
         self._again_at = time.monotonic() + wait_s
         return wait_s
 
-    def _go_down(self, why: str) -> None:
+    def _go_down(self, reason: str) -> None:
         now = time.monotonic()
         wait_s = self._wait(ran_s=now - self._back_at)
         if not self._run.over.is_set() and self._server.poll() is None:  # stubs always exit together with Triton
-            _say(self._name, f"is down: {why}; it is reloaded{after(wait_s)}", logging.ERROR)
+            _say(self._name, f"is down: {reason}; it is reloaded{after(wait_s)}", logging.ERROR)
             self._down_at = now
 
     def _bring_back(self) -> None:

@@ -209,12 +209,12 @@ def temporary_folder() -> Path:
     return folder
 
 
-def check_stub_folder(folder: Path, what: str, setting: str) -> None:
+def check_stub_folder(folder: Path, role: str, setting: str) -> None:
     """Check that Triton can start its Python stub from a folder. Otherwise, Triton would exit or wait forever.
 
     Args:
         folder: Backend directory, or a folder that will contain it.
-        what: Description of the folder in error messages.
+        role: Description of the folder in error messages.
         setting: Name of the option or environment variable that sets the folder.
 
     Raises:
@@ -222,12 +222,12 @@ def check_stub_folder(folder: Path, what: str, setting: str) -> None:
     """
     if os.statvfs(folder).f_flag & os.ST_NOEXEC:
         raise SetupError(
-            f"{folder}, {what}, is mounted noexec, but Triton starts its Python stub from there: mount it with exec "
+            f"{folder}, {role}, is mounted noexec, but Triton starts its Python stub from there: mount it with exec "
             f"(docker run --tmpfs {folder}:exec, or `tmpfs: {folder}:exec` in a compose file), or set {setting} to a "
             "different folder"
         )
     if special := _NEEDS_QUOTES.search(str(folder)):
         raise SetupError(
-            f"{folder}, {what}, has {special[0]!r} in its name, and Triton passes the path to a shell without quotes: "
+            f"{folder}, {role}, has {special[0]!r} in its name, and Triton passes the path to a shell without quotes: "
             f"set {setting} to a different folder"
         )

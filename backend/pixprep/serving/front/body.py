@@ -139,10 +139,10 @@ def _entries(request: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _check_shape(tensor: dict[str, Any], n_bytes: int) -> None:
     parameters = tensor.get("parameters")
-    what = "the request has bytes"
+    limit = "the request has bytes"
     if isinstance(parameters, dict) and "shared_memory_region" in parameters:
         size = parameters.get("shared_memory_byte_size")
-        n_bytes, what = (size if type(size) is int else 0), "its shared_memory_byte_size"
+        n_bytes, limit = (size if type(size) is int else 0), "its shared_memory_byte_size"
         if not 0 <= n_bytes <= MAX_REGION_BYTES:
             raise Refusal(400, "shared_memory_byte_size must be an integer from 0 to 2^48")
     sides, elements = tensor.get("shape"), 1
@@ -151,4 +151,4 @@ def _check_shape(tensor: dict[str, Any], n_bytes: int) -> None:
             raise Refusal(400, "a shape must be a list of non-negative integers")
         elements *= max(side, 1)  # count 0 as 1, because NumPy fails on huge dimensions even if the product is 0
         if elements > n_bytes:
-            raise Refusal(400, f"a shape has more elements than {what}")
+            raise Refusal(400, f"a shape has more elements than {limit}")

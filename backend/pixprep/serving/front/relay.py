@@ -373,11 +373,11 @@ class Connection:
             lengths = {_JSON_LENGTH: len(text), "content-length": len(text) + len(tensors)}
             check_not_empty(self._ask(f"POST {request.path}", lengths, text + tensors) or {"outputs": ()})
 
-    def _ask(self, what: str, headers: dict[str, int], body: bytes) -> dict[str, Any] | None:
+    def _ask(self, request_line: str, headers: dict[str, int], body: bytes) -> dict[str, Any] | None:
         """Send Triton a request that originates from the front and not from the client.
 
         Args:
-            what: HTTP method and request target.
+            request_line: HTTP method and request target.
             headers: Additional headers with numeric values.
             body: Body of the request.
 
@@ -386,7 +386,7 @@ class Connection:
         """
         self._connect()
         lines = "".join(f"\r\n{name}: {value}" for name, value in headers.items())
-        self._triton.sendall(f"{what} HTTP/1.1\r\nhost: localhost{lines}\r\n\r\n".encode() + body)
+        self._triton.sendall(f"{request_line} HTTP/1.1\r\nhost: localhost{lines}\r\n\r\n".encode() + body)
         data, end, length = self._read_answer()
         while len(data) < end + (length or 0):
             data += self._from_triton()

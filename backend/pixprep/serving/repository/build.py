@@ -150,8 +150,8 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         try:
             pairs = pair(model, stages, max_batch_size=batch)
         except PipelineError as error:
-            what = str(error).removeprefix(f"{ONNX_FILE}: ")
-            raise PipelineError(f"the demo's classifier: {what}; to use your own classifier, pass --onnx") from None
+            problem = str(error).removeprefix(f"{ONNX_FILE}: ")
+            raise PipelineError(f"the demo's classifier: {problem}; to use your own classifier, pass --onnx") from None
     # dimensions that are dynamic in the classifier's file are determined by the pipeline
     specs = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in pairs.items()}
     is_packed = served.plan.is_packed
@@ -240,7 +240,7 @@ def _check(given: BuildOptions) -> None:
     is_own = any((given.pipeline, given.input_, given.on_error, given.max_batch_size)) or given.parameters is not None
     has_pipeline, has_file = bool(given.pipeline or given.preprocess), bool(given.onnx or given.plan)
     has_several = isinstance(given.pipeline, Mapping) and len(given.pipeline) > 1
-    for is_wrong, what in (
+    for is_wrong, problem in (
         (given.plan and given.classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
         (given.preprocess and (is_own or given.boxes_from), _SHARED),
         (has_file and not has_pipeline, _NO_PIPELINE),
@@ -250,7 +250,7 @@ def _check(given: BuildOptions) -> None:
         (given.boxes_by and not given.boxes_from, _NO_DETECTOR),
     ):
         if is_wrong:
-            raise PipelineError(what)
+            raise PipelineError(problem)
     if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", given.name):
         raise PipelineError(f"name must be up to 64 letters, digits, _ and -, not {quoted(given.name)}")
     labels = given.labels.values() if isinstance(given.labels, Mapping) else [given.labels]
@@ -378,7 +378,7 @@ def _own_classifier(
         PipelineError: A file is invalid, or separate weights are not in a regular file.
     """
     plans: dict[str, Content] = {PLAN_FILE: plan.resolve()} if plan else {}
-    if plan and (fault := plan_fault(read_bytes(plan, most=PLAN_BYTES))):
+    if plan and (fault := plan_fault(read_bytes(plan, max_bytes=PLAN_BYTES))):
         raise PipelineError(f"{plan}: {fault}")
     if not onnx:
         return parse_io(io, source=f"{plan}"), None, plans

@@ -128,7 +128,7 @@ def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config])
             f"outputs to boxes: `{signature}`; docs/boxes.md has an example"
         )
     try:
-        tree = ast.parse(read_bytes(file, most=_MAX_BYTES))
+        tree = ast.parse(read_bytes(file, max_bytes=_MAX_BYTES))
     except OSError as error:
         raise SetupError(f"{file}: cannot be read: {error.strerror}") from None
     except (SyntaxError, ValueError) as error:

@@ -323,9 +323,9 @@ def _normalized_twice(start: _Start, output: Output) -> str:
         factors, summands = (np.array(values) for values in zip(*op.coefficients(channels), strict=True))
         scale, offset = scale * factors, offset * factors + summands
     is_centered = output.spec.low < 0 < output.spec.high
-    most = 6.0 if is_centered and not start.is_learned else 12.0
+    max_width = 6.0 if is_centered and not start.is_learned else 12.0
     both = (scale * start.scale, offset * start.scale + start.offset)
-    if any(_is_usual(*pair, most) for pair in zip(*both, strict=True)):
+    if any(_is_usual(*pair, max_width) for pair in zip(*both, strict=True)):
         return ""
     ends = [float(x) for x in (both[1].min(), both[1].max(), *(255 * both[0] + both[1]))]
     return (
@@ -335,10 +335,10 @@ def _normalized_twice(start: _Start, output: Output) -> str:
     )
 
 
-def _is_usual(scale: float, offset: float, most: float) -> bool:
+def _is_usual(scale: float, offset: float, max_width: float) -> bool:
     """Return whether ``pixel * scale + offset`` is a common normalization.
 
-    A common normalization maps the pixel values 0 to 255 to a range whose width is 0.3 to ``most``, or about 255 if it
+    A common normalization maps the pixel values 0 to 255 to a range of width 0.3 to ``max_width``, or about 255 if it
     only subtracts a mean. For photographs, the width is 1 to 5. It is larger for dark images with little
     contrast, such as X-rays. The pixel value that is mapped to 0 is 0, or near the mean of photographs. Two
     normalizations in sequence can be distinguished from a common normalization: ImageNet's normalization, applied
@@ -347,12 +347,12 @@ def _is_usual(scale: float, offset: float, most: float) -> bool:
     Args:
         scale: Factor of the normalization.
         offset: Summand of the normalization.
-        most: Maximum width of a range that is not about 255 wide.
+        max_width: Maximum width of a range that is not about 255 wide.
     """
     if scale == 0:
         return False
     width, zero = 255 * abs(scale), -offset / scale
-    return (0.3 <= width <= most or 200 <= width <= 300) and -1 <= zero <= 180
+    return (0.3 <= width <= max_width or 200 <= width <= 300) and -1 <= zero <= 180
 
 
 def _remedy(start: _Start, channels: int) -> str:

@@ -222,9 +222,9 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
 
 def _fix_size(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
     """Return the change to a pipeline with variable output size that a model with a fixed input size requires."""
-    most, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
+    max_lengths, lengths = (spec.lengths_of(shape) for shape in (spec.largest, wanted))
     names = {"h": "min_height", "w": "min_width"}
-    if all(most[axis] <= lengths[axis] for axis in free):
+    if all(max_lengths[axis] <= lengths[axis] for axis in free):
         return f"set tensor {' and '.join(f'{names[axis]} to {lengths[axis]}' for axis in free)}"
     return f"add letterbox with height {lengths['h']}, width {lengths['w']}"
 

@@ -94,9 +94,9 @@ def freed_model(graph: Any, source: str, specs: Mapping[str, TensorSpec]) -> Any
                 f'{source}: --free-dims: output "{value.name}" has the shape {list(one.shape)} for one image and '
                 f"{list(many.shape)} for two: its first dimension is not the batch"
             )
-        most = max(float(np.abs(each).max(initial=0)) for each in rows)
+        max_value = max(float(np.abs(each).max(initial=0)) for each in rows)
         if not all(
-            np.allclose(many[row], rows[row][0], rtol=0, atol=_TOLERANCE * max(most, 1e-6)) for row in range(_ROWS)
+            np.allclose(many[row], rows[row][0], rtol=0, atol=_TOLERANCE * max(max_value, 1e-6)) for row in range(_ROWS)
         ):
             raise PipelineError(
                 f'{source}: --free-dims: output "{value.name}" of an image depends on other images of the batch: '

@@ -33,7 +33,7 @@ def read_labels(path: Path) -> list[str]:
         SetupError: The file cannot be read.
     """
     try:
-        data = read_bytes(path, most=_MAX_BYTES + 1)
+        data = read_bytes(path, max_bytes=_MAX_BYTES + 1)
     except OSError as error:
         raise SetupError(f"{path}: cannot be read: {error.strerror}") from None
     try:

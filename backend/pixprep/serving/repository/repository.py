@@ -111,7 +111,7 @@ class Model:
         if not os.path.lexists(path):
             return None
         try:
-            content = read_bytes(path, most=_MAX_BYTES)
+            content = read_bytes(path, max_bytes=_MAX_BYTES)
             if len(content) > _MAX_BYTES:
                 raise PipelineError(f"{CONFIG_FILE}: the file exceeds the limit of {_MAX_BYTES:,} bytes")
             return content.decode()
@@ -235,7 +235,7 @@ class Version:
     def plan_fault(self) -> str:
         """Problem with the file ``model.plan`` if it is not a TensorRT plan, or an empty string."""
         path = self.folder / PLAN_FILE
-        return plan_fault(read_bytes(path, most=PLAN_BYTES)) if path.is_file() else ""
+        return plan_fault(read_bytes(path, max_bytes=PLAN_BYTES)) if path.is_file() else ""
 
 
 def models_in(repository: Path) -> list[str]:

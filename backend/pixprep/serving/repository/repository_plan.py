@@ -88,17 +88,19 @@ def refuse_taken(plan: RepositoryPlan) -> None:
             ensembles[model.name] = model.steps
         except PipelineError as error:
             if model.name not in plan.models:
-                what = str(error).removeprefix(f"{CONFIG_FILE}: ")
-                raise SetupError(f"{model.folder / CONFIG_FILE}: {what}: fix the file, or move {model.name}") from None
+                problem = str(error).removeprefix(f"{CONFIG_FILE}: ")
+                raise SetupError(
+                    f"{model.folder / CONFIG_FILE}: {problem}: fix the file, or move {model.name}"
+                ) from None
     ours = ensembles.pop(names.ensemble, [])
     if ours and names.classifier not in (others := list(dict.fromkeys(step.model for step in ours))):
         where = models[names.ensemble].folder
         raise SetupError(f"{where} is an ensemble of {', '.join(others)}: choose a different --name")
     for name, files in sorted(plan.models.items()):
-        takers = [ensemble for ensemble, steps in ensembles.items() if any(step.model == name for step in steps)]
-        if takers and name in models and not _stays(models[name], files):
-            what = f"is also part of the ensemble {quoted(takers[0])}: choose a different --name"
-            raise SetupError(f"{models[name].folder} {what}")
+        users = [ensemble for ensemble, steps in ensembles.items() if any(step.model == name for step in steps)]
+        if users and name in models and not _stays(models[name], files):
+            problem = f"is also part of the ensemble {quoted(users[0])}: choose a different --name"
+            raise SetupError(f"{models[name].folder} {problem}")
 
 
 def refuse_foreign(plan: RepositoryPlan) -> None:

@@ -60,9 +60,9 @@ def _of_model(model: Model) -> Iterator[str]:
         for name in sorted(files):
             path = Path(top, name)
             named = backend == "python" and name == config.get("default_model_filename")
-            what = "Python backend" if named else _kind(path, backend, folder)
-            if what and not _is_own(path):
-                yield f"{path.relative_to(folder.parent)} ({what})"
+            kind = "Python backend" if named else _kind(path, backend, folder)
+            if kind and not _is_own(path):
+                yield f"{path.relative_to(folder.parent)} ({kind})"
 
 
 def _kind(path: Path, backend: str, folder: Path) -> str:
@@ -112,6 +112,6 @@ def _is_own(path: Path) -> bool:
     """Return whether a file is a program that pixprep wrote."""
     most = max(map(len, _own()))
     try:
-        return path.suffix == ".py" and not path.is_symlink() and read_bytes(path, most=most) in _own()
+        return path.suffix == ".py" and not path.is_symlink() and read_bytes(path, max_bytes=most) in _own()
     except OSError:
         return False

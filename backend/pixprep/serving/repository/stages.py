@@ -126,9 +126,9 @@ def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int
     for port, tensor in ports.items():
         producers = [named[port]] if port in named else [each for each in stages if port in each.pipeline.outputs]
         if len(producers) != 1:
-            what = f'the model has the input "{port}", {tensor}'
+            problem = f'the model has the input "{port}", {tensor}'
             many = f", which {len(producers)} pipelines return: remove it from all but one" * bool(producers)
-            raise PipelineError(f"{classifier.source}: {what}{many or f': also pass --pipeline {port}=FILE'}")
+            raise PipelineError(f"{classifier.source}: {problem}{many or f': also pass --pipeline {port}=FILE'}")
         one = replace(classifier, inputs=(tensor,))
         found = check_inputs(one, producers[0].pipeline, max_batch_size=max_batch_size)
         pairs[port] = (producers[0], found[port])

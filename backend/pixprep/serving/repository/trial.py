@@ -219,13 +219,13 @@ def _repeated(tensor: Array, spec: TensorSpec) -> Array:
     return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
 
 
-def _server_would_fail(version: Version, why: str) -> bool:
+def _server_would_fail(version: Version, reason: str) -> bool:
     """Return whether the server would fail with the same error.
 
     This is the case if the server also runs the model on a CPU, and the error is not due to the trial's memory limit.
     """
     is_same = any(group.get("kind") == "KIND_CPU" for group in version.model.config.get("instance_group", []))
-    return is_same and why.startswith(_REFUSED) and "alloc" not in why
+    return is_same and reason.startswith(_REFUSED) and "alloc" not in reason
 
 
 def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
@@ -246,9 +246,9 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
         if done.returncode:
             printed = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
             last = _LOCATION.sub("", printed.splitlines()[-1]) if printed else ""
-            why = last[:_MAX_CHARS] or f"signal {-done.returncode}"
+            reason = last[:_MAX_CHARS] or f"signal {-done.returncode}"
             shape = Path(folder, "shape.json")
-            return f"{_REFUSED}{why}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
+            return f"{_REFUSED}{reason}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
         with np.load(Path(folder, "outputs.npz")) as found:
             return [found[str(index)] for index in range(len(found.files))], None
 

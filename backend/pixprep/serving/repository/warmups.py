@@ -54,7 +54,7 @@ def warmup_files(
     for name in names:
         path, left = folder / FOLDER / name, most - sum(map(len, contents.values()))
         try:
-            content = read_bytes(path, most=left) if _is_name(name) else b""
+            content = read_bytes(path, max_bytes=left) if _is_name(name) else b""
             why = f"exceeds the limit: the files in {FOLDER} have over {most:,} bytes" if len(content) > left else ""
         except OSError as error:
             content, why = b"", f"cannot be read in {FOLDER}: {error.strerror}: copy the file there"
@@ -185,8 +185,8 @@ class _Trial:
                 elements[:] = _elements(content, count, file)
                 return elements.reshape(shape)
             if len(content) < n_bytes:
-                what = f"has {len(content):,} bytes, but {kind} with dims {dims} has {n_bytes:,}"
-                raise PipelineError(f"{file} {what}")
+                problem = f"has {len(content):,} bytes, but {kind} with dims {dims} has {n_bytes:,}"
+                raise PipelineError(f"{file} {problem}")
             return np.frombuffer(content, dtype, count).reshape(shape)
         if "random_data" in given and dtype == np.uint8:
             return np.random.default_rng(0).integers(0, 256, shape, np.uint8)

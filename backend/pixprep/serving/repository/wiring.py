@@ -50,8 +50,8 @@ def check_ensemble(model: Model, repository: Repository) -> Iterator[Problem]:
             continue
         producer, have = sources[name]
         if have and want and not (have.data_type == want.data_type and _fits(have, want)):
-            what = f'"{name}": {producer} is {have}, but {consumer} is {want}'
-            yield Problem(where, what, "make them equal")
+            problem = f'"{name}": {producer} is {have}, but {consumer} is {want}'
+            yield Problem(where, problem, "make them equal")
     wanted = {name for name, *_ in taken}
     for name in [name for name in sources if name not in wanted]:
         yield Problem(where, f'"{name}" is not used', "remove it, or make it an output of the ensemble")
@@ -107,8 +107,8 @@ def _check_step(where: str, ensemble: Declared, who: str, step: Step, model: Dec
             if direction == "input" and port not in ports and not tensor.is_optional:
                 yield Problem(where, f'{who}: input "{port}" of the model is missing', "add it to input_map")
     if model.max_batch_size < ensemble.max_batch_size:
-        what = f"max_batch_size is {ensemble.max_batch_size}, but that of {who} is {model.max_batch_size}"
-        yield Problem(where, what, f"set it to {model.max_batch_size}, or raise that of the model")
+        problem = f"max_batch_size is {ensemble.max_batch_size}, but that of {who} is {model.max_batch_size}"
+        yield Problem(where, problem, f"set it to {model.max_batch_size}, or raise that of the model")
 
 
 def _check_cycles(ensemble: Model, repository: Repository) -> Iterator[Problem]:

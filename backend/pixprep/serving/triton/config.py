@@ -201,9 +201,9 @@ def _number(parameters: Mapping[str, str], key: str, default: int) -> int:
         return 0
     if not text.isascii() or not text.isdigit() or not text.strip("0"):
         raise PipelineError(f"parameters: {key} must be an integer of at least 1, not {quoted(text)}")
-    most = maximum(key)
-    if len(text) > len(str(most)) or int(text) > most:
-        raise PipelineError(f"parameters: {key} must be at most {most:,}, not {quoted(text)}")
+    limit = maximum(key)
+    if len(text) > len(str(limit)) or int(text) > limit:
+        raise PipelineError(f"parameters: {key} must be at most {limit:,}, not {quoted(text)}")
     return int(text)
 
 
@@ -332,7 +332,7 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
     Raises:
         PipelineError: The configuration contradicts the pipeline, or the outputs of a batch are too large.
     """
-    max_bytes, most = _max_bytes(config, pipeline), max_images(config, pipeline)
+    max_bytes, limit = _max_bytes(config, pipeline), max_images(config, pipeline)
     tensors = {"input": inputs(config, pipeline), "output": outputs(config, pipeline)}
     if pipeline.plan.takes_boxes:
         if config.get("max_batch_size"):
@@ -341,12 +341,12 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
                 "has one tensor per box: write 0, or remove the field"
             )
         boxes = options(config).engine.limits.max_boxes
-        if boxes > most and "max_boxes" in config.get(
+        if boxes > limit and "max_boxes" in config.get(
             "parameters", {}
         ):  # by default, the size of each response is checked instead
             raise PipelineError(
                 f"config.pbtxt: max_boxes: the outputs of {boxes:,} boxes have {boxes * pipeline.n_bytes:,} bytes, but "
-                f"the limit is {max_bytes:,}: set the parameter max_boxes to {most}, or raise max_response_bytes"
+                f"the limit is {max_bytes:,}: set the parameter max_boxes to {limit}, or raise max_response_bytes"
             )
         return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
     if pipeline.plan.is_packed:
@@ -357,14 +357,14 @@ def complete(config: Mapping[str, Any], pipeline: Pipeline) -> Config:
             )
         return _with_facts({**config, "max_batch_size": 0, **tensors}, pipeline)
     usual = max(1, DEFAULT_MAX_BATCH_SIZE // (pipeline.images[0].frames or 1))
-    max_batch_size = config.get("max_batch_size") or min(usual, most)
+    max_batch_size = config.get("max_batch_size") or min(usual, limit)
     if max_batch_size < 0:
         raise PipelineError(f"config.pbtxt: max_batch_size must be at least 1, not {max_batch_size}")
-    if max_batch_size > most:
+    if max_batch_size > limit:
         remedy = ", or raise the parameter max_response_bytes" if max_bytes < MAX_OUTPUT_BYTES else ""
         raise PipelineError(
             f"config.pbtxt: max_batch_size: the outputs of {max_batch_size:,} images have "
-            f"{max_batch_size * pipeline.n_bytes:,} bytes, but the limit is {max_bytes:,}: set it to {most}"
+            f"{max_batch_size * pipeline.n_bytes:,} bytes, but the limit is {max_bytes:,}: set it to {limit}"
             f"{remedy}"
         )
     full = _with_facts({**config, "max_batch_size": max_batch_size, **tensors}, pipeline)

@@ -31,6 +31,6 @@ def images_of(array: Any, engine: Engine, options: Options) -> list[Any]:
     else:
         images = list(array.reshape(-1))
     if options.accept_base64:
-        most = options.engine.limits.max_image_bytes
-        return without_base64(images, image_bytes=most, request_bytes=options.max_request_bytes)
+        max_bytes = options.engine.limits.max_image_bytes
+        return without_base64(images, image_bytes=max_bytes, request_bytes=options.max_request_bytes)
     return images

@@ -170,7 +170,7 @@ def coco(
     with opening(where):
         if os.stat(where).st_size > _MAX_JSON_BYTES:  # noqa: PTH116
             raise DataError(f"{where}: is larger than the limit of {_MAX_JSON_BYTES:,} bytes")
-        text = read_bytes(Path(where), most=_MAX_JSON_BYTES)
+        text = read_bytes(Path(where), max_bytes=_MAX_JSON_BYTES)
     try:
         file = msgspec.json.decode(text, type=_File)
     except msgspec.ValidationError as error:

@@ -147,7 +147,7 @@ def _names(path: str) -> list[str]:
 def _bytes(path: str, limit: int) -> bytes:
     """Return the contents of a local file or a remote object, truncated to one byte more than the limit."""
     if not is_remote(path):
-        return read_bytes(Path(path), most=limit)
+        return read_bytes(Path(path), max_bytes=limit)
     data: bytes = remote().read(path, 0, limit + 1)
     return data
 
