@@ -25,8 +25,8 @@ def missing():  # noqa: ANN201  (type hints of generators need imports that old 
     if not all(importlib.util.find_spec(module) for module in ("venv", "ensurepip")):
         yield f"Python's venv is missing: apt-get install python{version}-venv"
     library = f"libpython{version}.so.1.0"
-    beside = Path(sysconfig.get_config_var("LIBDIR") or "/", library)
-    if not beside.exists() and not ctypes.util.find_library(f"python{version}"):
+    library_path = Path(sysconfig.get_config_var("LIBDIR") or "/", library)
+    if not library_path.exists() and not ctypes.util.find_library(f"python{version}"):
         yield f"{library}, which Triton's Python backend requires, is missing: apt-get install libpython{version}"
 
 

@@ -105,7 +105,7 @@ FLAT = [
             (lambda flat=flat: mask_to_original(np.ones((3, 3)), flat, SIZE), "is singular or not finite")
             for flat in FLAT
         ),
-        *((lambda flat=flat: points_to_original([[1, 1]], flat), "leave out its image") for flat in FLAT),
+        *((lambda flat=flat: points_to_original([[1, 1]], flat), "skip this image") for flat in FLAT),
     ],
 )
 def test_coordinates_that_cannot_be_mapped_back_are_rejected(act, message):

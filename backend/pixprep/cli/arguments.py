@@ -69,7 +69,7 @@ def _add_option(parser: Any, declared: Any, hint: Any, text: str) -> None:
     is_list = get_origin(hint) is Sequence
     item = get_args(hint)[0] if is_list else hint
     usual: dict[Any, Any] = {
-        int: (whole(chosen.pop("least", 1)), "N"),
+        int: (integer(chosen.pop("least", 1)), "N"),
         float: (read_positive, "S"),
         Path: (Path, "FILE"),
     }
@@ -168,7 +168,7 @@ def read_size(text: str) -> tuple[int, int]:
     return int(height), int(width)
 
 
-def whole(least: int) -> Callable[[str], int]:
+def integer(least: int) -> Callable[[str], int]:
     """Return a function that parses an integer of at least ``least``."""
 
     def read(text: str) -> int:

@@ -115,9 +115,10 @@ def preprocess(
             not contain this column.
         outputs: Names of the pipeline's outputs to compute. Default: all outputs.
         device: ``cpu``, or ``gpu`` for one GPU per worker.
-        workers: Number of actors, or a pair of their minimum and maximum number. By default, the minimum is 1, and the
-            maximum is one actor per GPU, or one per ``threads`` cores, where one core is reserved for reading files. If
-            the minimum would use all cores, each actor requests only a fraction of a core from Ray.
+        workers: Number of actors, or a pair of their minimum and maximum number. By default, the minimum is 1. The
+            default maximum is one actor per GPU; on the CPU, it is one actor per ``threads`` cores, after one core is
+            reserved for reading files. If the minimum would use all cores, each actor requests only a fraction of a
+            core from Ray.
         threads: Number of threads of each actor on the CPU. An actor reserves one core per thread.
         batch_size: Number of rows that an engine processes at once.
 
@@ -321,7 +322,7 @@ def _claim(output: Path, state: Mapping[str, Any]) -> None:
         PixprepError: The folder already contains files from a different manifest or pipeline.
     """
     path, advice = output / "pixprep.json", "use a different folder, or empty it"
-    if not any(output.glob("part-*.parquet")):  # a record without any files, from an earlier run, may be overwritten
+    if not any(output.glob("part-*.parquet")):  # overwrite the record of a run without output
         write(path, json.dumps(state, indent=2) + "\n")
         return
     try:

@@ -255,7 +255,7 @@ def meaning(spec: TensorSpec, plan: TensorPlan) -> dict[str, object]:
 
 @contextmanager
 def at(index: int, op: Op, where: str = "") -> Iterator[None]:
-    """Prefix the message of a PipelineError that the block raises with the op's index and type, and with ``where``."""
+    """If the block raises a PipelineError, prepend the op's index and type, and ``where``, to its message."""
     try:
         yield
     except PipelineError as error:

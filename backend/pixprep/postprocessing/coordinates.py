@@ -124,7 +124,7 @@ def matrix_of(transform: Numbers) -> F64:
                 return array
         raise PixprepError(
             f"the transform {array.tolist()} is singular or not finite: it maps lines to points, so it cannot be "
-            "inverted; leave out its image"
+            "inverted; skip this image"
         )
     scale, offset = np.split(checked("the numbers of a transform", transform, 4)[..., [1, 0, 3, 2]], 2, axis=-1)
     if not np.isfinite(scale + offset).all() or not scale.all():

@@ -32,15 +32,15 @@ from pixprep.postprocessing.coordinates import (
 
 Array = npt.NDArray[Any]
 Task = Literal["detect", "segment", "pose", "obb"]
-BESIDE = ("transform", "original_size")
-"""Names of the outputs that are used to map coordinates back to the photo."""
+_GEOMETRY_OUTPUTS = ("transform", "original_size")
+"""Names of the pipeline's outputs that map coordinates back to the photo."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 _IN_PIXELS = "boxes in pixels of the tensor (the coordinates seem to be normalized)"
 _CANDIDATES = 1000
 """Maximum number of candidates for non-maximum suppression. The candidates with the highest scores are used."""
-_FAINT = 0.01
-"""Threshold that distinguishes scores from angles in radians: most candidates of a class have a score below it."""
+_LOW_SCORE = 0.01
+"""Threshold that distinguishes scores from angles in radians, because most scores of a class are below it."""
 _PADDING = -1
 """Class of the rows that pad the output of a model with NMS to its fixed length."""
 
@@ -79,8 +79,8 @@ class Detections:
             longest: Maximum height and width of the masks, to draw a smaller picture. None: the masks have the size of
                 the photo.
         """
-        share = min(1.0, (longest or max(self.size)) / max(self.size))
-        height, width = (max(1, round(share * side)) for side in self.size)
+        scale = min(1.0, (longest or max(self.size)) / max(self.size))
+        height, width = (max(1, round(scale * side)) for side in self.size)
         smaller = np.array([width, height]) / self.size[::-1]
         transform = self.transform @ np.diag([*(1 / smaller), 1])
         for box, each in zip(self.boxes, () if self.maps is None else self.maps, strict=False):
@@ -136,7 +136,7 @@ def detections(
     Raises:
         PixprepError: The form of the outputs is not supported; or it is ambiguous, and ``task`` must be passed.
     """
-    others = {name: array for name, array in outputs.items() if name not in BESIDE}
+    others = {name: array for name, array in outputs.items() if name not in _GEOMETRY_OUTPUTS}
     if len(outputs) != len(others) + 2:
         raise PixprepError(
             f"the outputs are {', '.join(outputs)}: mapping boxes to the photo needs the outputs transform and "
@@ -189,14 +189,14 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
             "only boxes, scores, labels, keypoints and masks",
         ),
         (boxes.shape != (count, 4) or (boxes[:, :2] > boxes[:, 2:]).any(), "boxes [n, 4]: left, top, right, bottom"),
-        (_are_shares(boxes), _IN_PIXELS),
+        (_are_normalized(boxes), _IN_PIXELS),
         (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
         (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
         (labels is not None and labels.min(initial=0) < _PADDING, "labels of at least 0, or -1 in padding rows"),
         (points is not None and (points.shape[::2] not in ((count, 2), (count, 3))), "keypoints [n, k, 2 or 3]"),
         (masks is not None and (masks.ndim != 3 or len(masks) != count), "masks [n, height, width]"),
         (are_odd, "masks of 0 to 1"),
-        (masks is not None and _are_beside(boxes, masks), "masks of the whole tensor (they do not cover the boxes)"),
+        (masks is not None and _miss_centers(boxes, masks), "masks of the whole tensor (they do not cover the boxes)"),
     ):
         if is_wrong:
             shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
@@ -207,12 +207,12 @@ def _named(outputs: Mapping[str, Array]) -> _Rows:
     return _Rows(boxes.astype(np.float32), scores.astype(np.float32), classes, points, masks)
 
 
-def _are_shares(boxes: Array) -> bool:
+def _are_normalized(boxes: Array) -> bool:
     """Return whether boxes are normalized: all coordinates are at most 1. Boxes that are all 0 are empty rows."""
     return bool(0 < boxes.max(initial=0) <= 1)
 
 
-def _are_beside(boxes: Array, masks: Array) -> bool:
+def _miss_centers(boxes: Array, masks: Array) -> bool:
     """Return whether the center of any box (n, 4) is outside of the masks (n, height, width).
 
     This is the case for masks that only cover their box instead of the whole tensor.
@@ -259,12 +259,12 @@ def _exported(
             f"{task}: pass the task of the export (pose for YOLO-pose, obb for YOLO-obb, segment for YOLO-seg); for "
             "other detectors, decode the outputs as their package does"
         )
-    if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _FAINT).mean() > 0.5:
+    if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _LOW_SCORE).mean() > 0.5:
         raise PixprepError(
             f"the last row of {list(output.shape)} may contain scores of a class or angles of rotated boxes: pass "
             'task="detect" or task="obb"'
         )
-    if _are_shares(boxes):
+    if _are_normalized(boxes):
         raise PixprepError(f"unsupported output {list(output.shape)}: expected {_IN_PIXELS}")
     rows = _Rows(boxes, scores, classes.astype(np.int64))
     if task == "obb":
@@ -294,8 +294,8 @@ def _intersection(box: F32, boxes: F32) -> F32:
     both = np.minimum(boxes[:, 2:], box[2:]) - np.maximum(boxes[:, :2], box[:2])
     shared = np.maximum(both, 0).prod(axis=1)
     areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (box[2:] - box[:2]).prod()
-    share: F32 = shared / np.maximum(areas - shared, 1e-9)
-    return share
+    iou: F32 = shared / np.maximum(areas - shared, 1e-9)
+    return iou
 
 
 def _probabilistic_iou(box: F32, boxes: F32) -> F32:

@@ -72,15 +72,15 @@ def run(
             say(f"{path.name}: {margin}", file=sys.stderr)
         if len(problems) != 1:  # for a single problem, a count would add nothing
             say(f"{path}: {f'{len(problems)} problems' if problems else 'no problem found'}")
-    beside = sys.stderr if as_json else sys.stdout
+    text_file = sys.stderr if as_json else sys.stdout
     found += [f"{file}: {words}" for file, load in files.items() if (words := note(file, load))]
     for line in (*side_notes(repository or path, odd_range=odd_range), *found):
-        say(line, file=beside)
+        say(line, file=text_file)
     if image and not problems:
         try:
             lines = try_out(repository, encoded) if repository else preview_lines(Pipeline.load(path), encoded)
             for line in lines:
-                say(line, file=beside)
+                say(line, file=text_file)
         except ImageError as error:
             raise PixprepError(f"{image}: {error}") from None
     return 1 if problems else 0

@@ -51,12 +51,12 @@ def run(
     if not training and (left_out := loaded.for_serving().left_out):
         say(f"{pipeline}: {left_out}", file=sys.stderr)
     given = dict(option)
-    beside: dict[str, Any] = {"source": source_of(source, given), "options": given, "folder": pipeline.parent}
+    keywords: dict[str, Any] = {"source": source_of(source, given), "options": given, "folder": pipeline.parent}
     with Progress("images") as progress:
         if training:
-            certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to, **beside)
+            certificate = verify_training(loaded, seed=seed, images=paths, on_progress=progress.to, **keywords)
         else:
-            certificate = verify(loaded, images=paths, on_progress=progress.to, **beside)
+            certificate = verify(loaded, images=paths, on_progress=progress.to, **keywords)
     print_text(certificate.to_json() if as_json else str(certificate))
     if output:
         from pixprep.show.worst import worst

@@ -121,7 +121,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         numbers = self._numbers
-        canvas = _canvas(changed(self, **{name: each.bound.example for name, each in numbers}, max_size=None))
+        canvas = _padding_step(changed(self, **{name: each.bound.example for name, each in numbers}, max_size=None))
         step = inputs.Requested(key=key, numbers=numbers, window=canvas) if numbers else canvas
         return before.then(step, fill=self.fill, mode=self.padding_mode)
 
@@ -171,7 +171,7 @@ class Letterbox(ImageOp, frozen=True, tag="letterbox"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         rule: geometry_steps.Rule = "letterbox" if self.enlarge else "shrink"
         resize = resize_step(self, rule, self.height, self.width, rounding=self.rounding)
-        return before.resized(resize).then(_canvas(self), fill=self.fill)
+        return before.resized(resize).then(_padding_step(self), fill=self.fill)
 
 
 class Flip(ImageOp, frozen=True, tag="flip"):
@@ -204,7 +204,7 @@ def check_padding(mode: PaddingMode, fill: Fill) -> None:
         raise PipelineError(f'"fill" requires "padding_mode": "constant", not "{mode}"')
 
 
-def _canvas(op: Pad | Letterbox) -> Window:
+def _padding_step(op: Pad | Letterbox) -> Window:
     """Return the step that pads the image."""
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     assert not isinstance(op.height, str)

@@ -97,7 +97,7 @@ def _choices(cls: type[msgspec.Struct], field: str) -> list[str]:
     """Return the texts of the values that a field accepts, which an error message lists."""
     parts = get_args(
         get_type_hints(cls)[field]
-    )  # the words of a ``Literal``, or the types of a union with a ``Literal``
+    )  # the strings of a ``Literal``, or the types of a union that contains a ``Literal``
     words = [str(word) for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str | int)]
     return [*["a number"] * (float in parts), *words]
 

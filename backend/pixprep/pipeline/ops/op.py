@@ -175,7 +175,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
         return before.do(self.augment(before, image, key))
 
     def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
-        """Return the step of the plan; see ``lower``."""
+        """Return the step that the op adds to the plan; see ``lower``."""
         source = next(iter(self.inputs(image)), None)
         key = key if source or isinstance(self, Drawn) else ""
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)

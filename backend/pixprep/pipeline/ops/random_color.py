@@ -218,9 +218,9 @@ class ColorJitter(Drawn, LevelsOp, frozen=True, tag="color_jitter"):
         return [f"{kind} {span_words(span)}" for kind, span in self.spans.items() if span is not None]
 
     def fixed_ops(self, words: Words) -> list[Op]:
-        kinds = _neutral_ops(self.like)
+        neutral_ops = _neutral_ops(self.like)
         return [
-            PermuteChannels(tuple(factor)) if kind == "channels" else drawn(kinds[kind], factor=factor)
+            PermuteChannels(tuple(factor)) if kind == "channels" else drawn(neutral_ops[kind], factor=factor)
             for kind, factor in words.items()
             if kind != "hue"
             or factor != 0

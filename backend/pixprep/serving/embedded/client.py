@@ -21,7 +21,7 @@ from pixprep.serving.options import HealthOptions, SendOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Response for one file, or for several files if a model compares images and therefore has several image inputs.
+    """Response for one file; or for several files, if the model compares images and therefore has several image inputs.
 
     Attributes:
         path: Path of the file.

@@ -213,7 +213,7 @@ def write_input_json(
     Raises:
         PixprepError: The model requires pixels, but an image cannot be decoded.
     """
-    beside = {
+    other_inputs = {
         name: {"content": {"b64": base64.b64encode(array.tobytes()).decode("ascii")}, "shape": list(array.shape)}
         for name, array in (numbers or {}).items()
     }
@@ -225,7 +225,7 @@ def write_input_json(
         content = struct.pack("<I", len(image)) + image if is_bytes else array.tobytes()
         return {"content": {"b64": base64.b64encode(content).decode("ascii")}, "shape": list(array.shape)}
 
-    steps = [dict.fromkeys(model_input.names, entry(image)) | beside for image in images]
+    steps = [dict.fromkeys(model_input.names, entry(image)) | other_inputs for image in images]
     path.write_text(json.dumps({"data": steps}), encoding="ascii")
 
 
@@ -326,7 +326,7 @@ def parse_report(text: str) -> dict[str, float]:
         PixprepError: The CSV file does not have exactly one row, or columns are missing.
     """
     rows = list(csv.DictReader(io.StringIO(text)))
-    columns = {f"p{share}_ms": f"p{share} latency" for share in (50, 90, 95, 99)}
+    columns = {f"p{percent}_ms": f"p{percent} latency" for percent in (50, 90, 95, 99)}
     try:
         (row,) = rows
         numbers = {name: float(row[column]) / 1000 for name, column in columns.items()}

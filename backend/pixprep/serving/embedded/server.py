@@ -368,11 +368,11 @@ class Server(ServerOptions):
     def _wait_until_ready(self, timeout_s: float, on_progress: Callable[[int, int], object]) -> None:
         models = self.snapshot.hashes
         deadline = time.monotonic() + timeout_s
-        launches, whole = Launches(self.pid, self._prefix), f"Triton's complete log: {self.log_file}"
+        launches, log_hint = Launches(self.pid, self._prefix), f"Triton's complete log: {self.log_file}"
         while time.monotonic() < deadline:
             if (code := self.poll()) is not None:
                 error = failure(self._log(), code, files=max_files(), deaths=launches.deaths)
-                raise type(error)(*error.args, whole)
+                raise type(error)(*error.args, log_hint)
             # Check that the process on the gRPC port is this Triton, after the metrics endpoint, which starts last.
             metrics = self.snapshot.folder.parent / "cwd" / _SOCKETS["metrics"]
             if self.control.is_ready() and self.pid in listeners(self._ports["grpc"]) and metrics.exists():
@@ -381,7 +381,7 @@ class Server(ServerOptions):
             stuck = launches.stuck()
             if lost := [name for name in still_loading(self._log()) if stuck & {name, ""}]:
                 how = died(launches.deaths.get(lost[0], ""))
-                raise PixprepError(f'model "{lost[0]}" does not load: {how}', *last_words(self._log()), whole)
+                raise PixprepError(f'model "{lost[0]}" does not load: {how}', *last_words(self._log()), log_hint)
             on_progress(len(loaded(self._log())), len(models))
             time.sleep(_LOOK_S)
         names = ", ".join(f'"{name}"' for name in still_loading(self._log()))
@@ -389,7 +389,7 @@ class Server(ServerOptions):
             f", still loading {names}" if names else ""
         )
         raise SetupError(
-            f"Triton was not ready after {timeout_s:g} s ({progress}): to wait longer, pass --ready-timeout; {whole}"
+            f"Triton was not ready after {timeout_s:g} s ({progress}): to wait longer, pass --ready-timeout; {log_hint}"
         )
 
     def _log(self) -> str:

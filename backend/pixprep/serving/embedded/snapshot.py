@@ -27,7 +27,7 @@ _BLOCK = 1 << 20
 _ZEROS = bytes(_BLOCK)
 _HASH_LETTERS = 12
 _Edition = tuple[str, Signature]
-"""Hash of a copy of a model, and the signature of the original files."""
+"""Hash of the copied files of a model, and signature of the original files."""
 
 
 class Snapshot:

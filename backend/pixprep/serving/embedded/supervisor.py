@@ -125,8 +125,8 @@ def look_after(server: Server, stopping: Event, *, watch: Check | None = None, w
                     _logger.warning("all models are ready again after %.1f s", time.monotonic() - down_at)
 
 
-class Hearing:
-    """Determines from health probes whether Triton hangs, or whether it is only slow because the machine is busy.
+class HangDetector:
+    """Detects a Triton that hangs, as opposed to a Triton that is slow because the machine is busy, from health probes.
 
     Args:
         pid: Process ID of a Triton that has just responded.
@@ -191,7 +191,7 @@ class _Run:
         Returns:
             The reason for the restart, or an empty string if ``stopping`` is set.
         """
-        server, hearing, probe_at = self.server, Hearing(self.server.pid), 0.0
+        server, detector, probe_at = self.server, HangDetector(self.server.pid), 0.0
         try:
             while not self.over.is_set() and server.poll() is None and not stopping.wait(LOOK_S):
                 server.keep_guard()
@@ -199,7 +199,7 @@ class _Run:
                     self._find_models()
                 if (now := time.monotonic()) >= probe_at:
                     probe_at = now + PROBE_S
-                    if reason := hearing.count(is_answered=server.control.is_live()):
+                    if reason := detector.count(is_answered=server.control.is_live()):
                         self.end(reason)
         finally:
             self.over.set()

@@ -160,8 +160,8 @@ class Request:
         return {token.strip().lower() for value in self.headers.get(name, []) for token in value.split(",")}
 
     @property
-    def waits(self) -> bool:
-        """Whether the client waits for the status ``100 Continue`` before it sends the body."""
+    def expects_continue(self) -> bool:
+        """Whether the client expects_continue for the status ``100 Continue`` before it sends the body."""
         return "100-continue" in self._tokens("expect")
 
     @property
@@ -226,7 +226,7 @@ class Connection:
     def _answer_one(self) -> bool:
         """Handle the next request. Return whether the connection stays open for further requests."""
         request = Request(self._read_head(), self._rules)
-        if request.waits and not self._data:
+        if request.expects_continue and not self._data:
             try:
                 self._client.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
             except OSError:

@@ -297,9 +297,9 @@ def within(spent: Mapping[str, Spent], request_ms: float) -> dict[str, Spent]:
     The sum can exceed it because the times are averages, which may include other requests.
     """
     longest = max(request_ms, sum(each.queue_ms + each.compute_ms for each in spent.values()))
-    share = request_ms / longest
+    scale = request_ms / longest
     return {
-        step: replace(each, queue_ms=share * each.queue_ms, compute_ms=share * each.compute_ms)
+        step: replace(each, queue_ms=scale * each.queue_ms, compute_ms=scale * each.compute_ms)
         for step, each in spent.items()
     }
 
@@ -332,9 +332,9 @@ def _measure(pipeline: Pipeline, encoded: bytes, options: EngineOptions) -> dict
         while len(runs) < _MIN_RUNS or (len(runs) < _MAX_RUNS and sum(run[0] for run in runs[1:]) < _MEASURED_S):
             start = time.perf_counter()
             batch = engine.run_batch([encoded], inputs=pipeline.example_inputs())
-            whole = time.perf_counter() - start
-            decode = min(whole, batch.decode_s[0])  # measured with different clocks
-            runs.append((whole, decode, min(whole - decode, batch.transform_s[0])))
+            total_s = time.perf_counter() - start
+            decode = min(total_s, batch.decode_s[0])  # measured with different clocks
+            runs.append((total_s, decode, min(total_s - decode, batch.transform_s[0])))
             if batch.errors[0] is not None:
                 raise batch.errors[0]
     return dict(zip(("engine_ms", "decode_ms", "transform_ms"), (1e3 * part for part in min(runs)), strict=True))

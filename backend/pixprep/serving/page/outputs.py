@@ -111,8 +111,8 @@ def heat_map(array: Array) -> Array | None:
     if not (min(squeezed.shape) >= _MIN_SIDE and max(squeezed.shape) <= min(_MAX_SIDE, 8 * min(squeezed.shape))):
         return None
     low, high = float(squeezed.min()), float(squeezed.max())
-    share = (squeezed.astype(np.float64) - low) / (high - low or 1)
-    levels = [np.interp(share, _HEAT_POSITIONS, [color[channel] for color in _HEAT]) for channel in range(3)]
+    position = (squeezed.astype(np.float64) - low) / (high - low or 1)
+    levels = [np.interp(position, _HEAT_POSITIONS, [color[channel] for color in _HEAT]) for channel in range(3)]
     return np.stack(levels, axis=-1).astype(np.uint8)
 
 

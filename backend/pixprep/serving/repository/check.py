@@ -34,14 +34,14 @@ _OTHERS = {
     "__pycache__": "a folder of Python",
 }
 """Descriptions of folders that other programs create in a model repository, by the name of the folder."""
-# file that each backend loads from a version directory, and how to create it
+# for each backend: the file that it loads from a version directory, and how to create this file
 _FILES = {
     "pixprep": (model_config.PIPELINE_FILE, "write the pipeline to this file"),
     "onnxruntime": (ONNX_FILE, "copy the ONNX file to this path"),
     "tensorrt": ("model.plan", "build it with trtexec on the machine that will serve it"),
     "python": ("model.py", "write the Python model to this file"),
 }
-# backend of a model whose configuration does not specify one, by the file in its version directory
+# backend of a model whose configuration does not specify a backend, by the name of its model file
 _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": "pytorch", "model.xml": "openvino"} | {
     "model.savedmodel": "tensorflow",
     "model.py": "python",

@@ -217,7 +217,8 @@ def to_onnx(tensors: Mapping[str, Array]) -> onnx.ModelProto:
         statistics = [tensors[f"{norm}.{key}"] for key in ("weight", "bias", "running_mean", "running_var")]
         folded = zip(("weight", "bias"), fold_batch_norm(weight, *statistics), strict=True)
         inputs = [value, *(constant(f"{name}.{key}", array) for key, array in folded)]
-        # TensorFlow's "same" padding of sizes that are multiples of the stride: an odd pixel is added at the end
+        # TensorFlow's "same" padding, for sizes that are multiples of the stride. If the number of pixels is odd, there
+        # is one more at the end.
         kernel = weight.shape[-1]
         before = (kernel - stride) // 2
         pads = [before, before, kernel - stride - before, kernel - stride - before]

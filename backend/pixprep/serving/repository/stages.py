@@ -64,7 +64,7 @@ class Stage:
 
     @property
     def waited_for(self) -> Config:
-        """Output with the fewest elements, for which the next stage waits."""
+        """Output that the next stage waits for, which is the output with the fewest elements."""
         return min(self.config["output"], key=lambda entry: prod(abs(side) for side in entry["dims"]))
 
     def named(self, tensor: str) -> str:
@@ -82,7 +82,7 @@ class Stage:
 
 
 Pairs = Mapping[str, tuple[Stage, str]]
-"""Stage and name of its output that provide an input of the classifier, by the name of the input."""
+"""For each input of the classifier, by name: the stage that provides it, and the name of the stage's output."""
 
 
 def check_stages(stages: Sequence[Stage]) -> None:

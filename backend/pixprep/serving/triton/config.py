@@ -138,9 +138,9 @@ def options(config: Mapping[str, Any]) -> Options:
     if parameters.get("decoder") == "fastest":  # the choice was removed, but old files must still load
         parameters["decoder"] = "consistent"
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
-    share = max(1, cores() // instances)
+    cores_per_instance = max(1, cores() // instances)
     words = {name: _choice(parameters, name, choices) for name, choices in CHOICES.items()}
-    defaults = NUMBERS | {"threads": share}
+    defaults = NUMBERS | {"threads": cores_per_instance}
     numbers = {name: _number(parameters, name, default) for name, default in defaults.items()}
     damage, decoder, odd_range = (words.pop(name) for name in ("damage", "decoder", "odd_range"))
     engine = EngineOptions(

@@ -118,7 +118,8 @@ class TritonPythonModel:
         device = f"gpu:{args['model_instance_device_id']}" if is_on_gpu else "cpu"
         self._engine = Engine(
             pipeline, **vars(replace(options.engine, device=device, odd_range=True))
-        )  # already logged
+        )  # unusual ranges are logged above
+
         if is_on_gpu:
             pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.engine.limits.max_decode_s

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from pixprep.serving.embedded.stubs import thread_states
-from pixprep.serving.embedded.supervisor import SILENCES, Hearing
+from pixprep.serving.embedded.supervisor import SILENCES, HangDetector
 
 HUNG = f"Triton did not respond to {SILENCES} HTTP probes in a row"
 
@@ -40,15 +40,15 @@ def wait_for_state(pid, letter):
         time.sleep(0.01)
 
 
-def verdicts_without_answers(hearing, *, probes=SILENCES):
+def verdicts_without_answers(detector, *, probes=SILENCES):
     """Return the reason to restart Triton, or an empty string, after each of ``probes`` unanswered probes."""
-    return [hearing.count(is_answered=False) for _ in range(probes)]
+    return [detector.count(is_answered=False) for _ in range(probes)]
 
 
 def test_a_process_without_processor_time_is_not_mistaken_for_a_hung_one(process):
     busy = process("exec('while True: pass')")
     wait_for_state(busy.pid, "R")
-    assert verdicts_without_answers(Hearing(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
+    assert verdicts_without_answers(HangDetector(busy.pid), probes=10 * SILENCES) == [""] * 10 * SILENCES
 
 
 @pytest.mark.parametrize(("program", "number", "letter"), [
@@ -59,15 +59,15 @@ def test_a_stopped_or_endlessly_waiting_process_is_hung_after_five_probes(proces
     if number:
         hung.send_signal(number)
     wait_for_state(hung.pid, letter)
-    hearing = Hearing(hung.pid)
-    assert verdicts_without_answers(hearing, probes=SILENCES - 1) == [""] * (SILENCES - 1)
-    assert hearing.count(is_answered=True) == ""  # a successful probe resets the count
-    assert verdicts_without_answers(hearing) == [""] * (SILENCES - 1) + [HUNG]
+    detector = HangDetector(hung.pid)
+    assert verdicts_without_answers(detector, probes=SILENCES - 1) == [""] * (SILENCES - 1)
+    assert detector.count(is_answered=True) == ""  # a successful probe resets the count
+    assert verdicts_without_answers(detector) == [""] * (SILENCES - 1) + [HUNG]
 
 
 def test_a_process_that_runs_without_answering_for_too_long_is_given_up(process):
     busy = process("exec('while True: pass')")
     wait_for_state(busy.pid, "R")
-    hearing = Hearing(busy.pid, deaf_s=0)
-    assert hearing.count(is_answered=True) == ""
-    assert hearing.count(is_answered=False) == "Triton is running, but has not responded to HTTP probes for 0 s"
+    detector = HangDetector(busy.pid, deaf_s=0)
+    assert detector.count(is_answered=True) == ""
+    assert detector.count(is_answered=False) == "Triton is running, but has not responded to HTTP probes for 0 s"
