@@ -2,6 +2,7 @@
 images.
 """
 
+import sys
 from typing import get_args
 
 import numpy as np
@@ -10,6 +11,7 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.engine.kernels import levels
+from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.levels import Take
 from pixprep.spec import Like
@@ -351,3 +353,24 @@ def test_each_layout_has_the_same_values(case, layout):
         found = run(scene(75, 112), *LAYOUT_CASES[case], dtype=dtype, layout=layout)
         np.testing.assert_array_equal(found, np.expand_dims(expected.transpose(axes), ones))
         assert found.flags.c_contiguous
+
+
+def test_a_curve_that_another_thread_uses_meanwhile_does_not_change_the_result():
+    """Between any two lines of the kernel, another thread may process an image with a different curve."""
+    plan = pp.Pipeline([pp.decode(), pp.resize(height=9, width=9), pp.brightness(0.5), pp.tensor()]).plan
+    output, curves = plan.outputs["tensor"], [bytes(range(256))[::step] for step in (1, -1)]
+    kernel = CpuKernel(output)
+
+    def interrupt(*_):
+        kernel._after_curve(curves[1])
+        return interrupt
+
+    before, found = sys.gettrace(), []
+    for _ in range(2):
+        sys.settrace(interrupt)
+        try:
+            found.append(kernel._after_curve(curves[0])[0])
+        finally:
+            sys.settrace(before)
+    for table in found:
+        np.testing.assert_array_equal(table, CpuKernel(output)._after_curve(curves[0])[0])

@@ -126,6 +126,28 @@ def test_the_kernels_wait_for_work_that_the_caller_has_queued(engine, gpu):
         assert {event.stream for event in fake.waited_for} == {callers}
 
 
+def test_the_kernels_wait_for_the_work_of_every_thread_that_calls_the_engine(gpu, monkeypatch):
+    """One thread allocates its outputs while another one does the same."""
+    fake, device = gpu.cupy.cuda.Stream, gpu.Gpu(0)
+    first, second = fake(non_blocking=True), fake(non_blocking=True)
+    first.ptr, second.ptr = 1, 2
+
+    def allocate(stream):
+        with stream:
+            device.empty((1,), "uint8")
+
+    def record(record=first.record):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(allocate, second).result()
+        return record()
+
+    monkeypatch.setattr(first, "record", record)
+    allocate(first)
+    monkeypatch.setattr(fake, "waited_for", ())
+    with device.lane():
+        assert {event.stream for event in fake.waited_for} == {first, second}
+
+
 def test_a_kernel_that_is_called_again_waits_for_its_last_upload(gpu):
     """The same thread calls the kernel again without waiting for its stream. The mock raises an error on writes to
     memory in use.

@@ -96,6 +96,7 @@ class Gpu:
         self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: dict[int, Any] = {}
         """Event after the work that the lanes must wait for, by the address of the caller's stream."""
+        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(threads or cores(), "pixprep-host")
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
@@ -177,8 +178,10 @@ class Gpu:
     def _wait_for_caller(self) -> None:
         """Let the lanes wait for the work that the caller's current stream has queued until now."""
         stream = cupy.cuda.get_current_stream()
-        queued = {pointer: event for pointer, event in self._queued.items() if not event.done}
-        self._queued = queued | {stream.ptr: stream.record()}
+        event = stream.record()
+        with self._lock:  # several threads may call the engine
+            queued = {pointer: each for pointer, each in self._queued.items() if not each.done}
+            self._queued = queued | {stream.ptr: event}
 
     def on_host(self, array: Array) -> Any:
         """See ``Device``."""

@@ -88,10 +88,11 @@ class CpuKernel:
 
     def _after_curve(self, curve: bytes) -> tuple[Planes, resize.Finish | None]:
         """Return the look-up of tensor values after a curve. It is kept for the next image with the same curve."""
-        if self._latest[0] != curve:
+        latest = self._latest  # another thread may replace it
+        if latest[0] != curve:
             table = self._table.take(np.frombuffer(curve, np.uint8), 1)
-            self._latest = curve, table, self._finish and self._finish.of(table)
-        return self._latest[1:]
+            self._latest = latest = curve, table, self._finish and self._finish.of(table)
+        return latest[1:]
 
     def _run_patches(self, pixels: U8, placement: Placement, patches: PatchLayout, out: Planes) -> None:
         """Write the patches of one image, and the padding after them.
