@@ -25,6 +25,7 @@ from PIL import Image, features
 
 import pixprep as pp
 from pixprep.cli.output import called
+from pixprep.cli.parser import command_line
 from pixprep.serving.repository import build, lite0
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
@@ -127,6 +128,14 @@ def test_the_help_of_each_command_ends_with_a_valid_example(pixprep, command):
 def test_the_help_of_build_is_in_groups(pixprep):
     titles = re.findall(r"^(\w+):$", pixprep("build", "--help")[1], re.MULTILINE)
     assert titles == ["options", "pipeline", "classifier", "models", "example"]
+
+
+def test_only_commands_among_the_words_have_options(pixprep):
+    """The help of all commands is fast, and a wrong option before a command does not hide the command's options."""
+    assert command_line(["--help"]).parse_known_args(["build", "--force"])[1] == ["--force"]
+    assert not command_line().parse_known_args(["build", "--force"])[1]
+    error = pixprep("--no-such-option", "build", "--force")[2].splitlines()[-1]
+    assert error == "pixprep build: error: unrecognized arguments: --no-such-option"
 
 
 def test_help_names_every_command(pixprep):

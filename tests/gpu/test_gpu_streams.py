@@ -127,7 +127,7 @@ def test_the_kernels_wait_for_work_that_the_caller_has_queued(engine, gpu):
 
 
 def test_the_kernels_wait_for_the_work_of_every_thread_that_calls_the_engine(gpu, monkeypatch):
-    """One thread allocates its outputs while another one does the same."""
+    """Two threads allocate their outputs at the same time."""
     fake, device = gpu.cupy.cuda.Stream, gpu.Gpu(0)
     first, second = fake(non_blocking=True), fake(non_blocking=True)
     first.ptr, second.ptr = 1, 2

@@ -33,7 +33,7 @@ GROUPS = {"data": "Inspect training data."}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
-    parsed, unknown = command_line(words[0] if words else "").parse_known_args(words)
+    parsed, unknown = command_line(words).parse_known_args(words)
     given = vars(parsed)
     parser, function = given.pop("parser"), given.pop("function")
     if unknown:  # report unknown arguments with the usage of this command, not with the usage of ``pixprep``
@@ -71,25 +71,27 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-def command_line(first: str = "") -> argparse.ArgumentParser:
-    """Return the argument parser with all commands.
+def command_line(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """Return the argument parser.
 
     Args:
-        first: First word of the command line. If it is a command, the options of the other commands are omitted.
+        words: Words of the command line. If the first word is a command, all other commands are omitted. A command that
+            is not among the words has no options, so that ``--help`` is fast. Default: every command has its options.
     """
     parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")
     parsers = {"": parser.add_subparsers(required=True, metavar="COMMAND")}
-    is_known = first in {words.partition(" ")[0] for words in COMMANDS}
-    for words in COMMANDS:
-        group, _, name = words.rpartition(" ")
+    first = words[0] if words else ""
+    is_known = first in {each.partition(" ")[0] for each in COMMANDS}
+    for each in COMMANDS:
+        group, _, name = each.rpartition(" ")
         if is_known and first != (group or name):
             continue
         if group not in parsers:
             text = GROUPS[group]
             sub = parsers[""].add_parser(group, help=text, description=text)
             parsers[group] = sub.add_subparsers(required=True, metavar="WHAT")
-        module = words.replace(" ", "_").replace("-", "_")
+        module = each.replace(" ", "_").replace("-", "_")
         command = import_module(f"pixprep.cli.commands.{'import_' if module == 'import' else module}")
         text = inspect.cleandoc(command.run.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
         sub = parsers[group].add_parser(
@@ -99,6 +101,7 @@ def command_line(first: str = "") -> argparse.ArgumentParser:
             epilog=f"example:\n  pixprep {command.EXAMPLE}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        add_options(sub, command.run, getattr(command, "GROUPS", {}), getattr(command, "EITHER", ()))
+        if words is None or (group or name) in words:
+            add_options(sub, command.run, getattr(command, "GROUPS", {}), getattr(command, "EITHER", ()))
         sub.set_defaults(parser=sub, function=command.run)
     return parser

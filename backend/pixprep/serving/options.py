@@ -155,6 +155,7 @@ class ImageRequestOptions(RequestOptions):
 
     Attributes:
         batch: Images per request.
+        inputs: Values of the model's numeric inputs by name, see ``Rows``.
     """
 
     batch: int = 1

@@ -81,6 +81,8 @@ class State(Enum):
 class Server(ServerOptions):
     """Embedded Triton server. As a context manager, it starts the server on entry and stops it on exit.
 
+    The fields of ``ServerOptions`` are keyword arguments too.
+
     Args:
         model_repository: Repository to serve. It is copied at the start, and all of its models must load.
         backend_directory: Backend directory to use instead of the one that pixprep assembles.
