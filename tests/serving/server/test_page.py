@@ -25,7 +25,7 @@ from PIL import Image
 import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded.addresses import listeners
-from pixprep.serving.repository.trial import shares
+from pixprep.serving.repository.trial import to_probabilities
 from pixprep.show.pictures import panels, photo_of
 from pixprep.show.preview import preview
 from serving.server.browser import Browser, chromium
@@ -164,7 +164,7 @@ def test_the_best_classes_equal_those_that_send_prints(page, serve, capsys, phot
     assert got[0][1] == label
     assert np.allclose([entry["score"] for entry in output["classes"]], [entry["score"] for entry in best], atol=1e-5)
     assert main(["send", str(photo), "--url", serve.address, "--json", "--top", "0"]) == 0
-    sure = shares(np.array(json.loads(capsys.readouterr().out)["outputs"]["logits"]))
+    sure = to_probabilities(np.array(json.loads(capsys.readouterr().out)["outputs"]["logits"]))
     assert np.allclose([entry["share"] for entry in output["classes"]], np.sort(sure)[:-6:-1], atol=1e-6)
 
 
