@@ -94,8 +94,11 @@ class Gpu:
         self._local = threading.local()
         self._decoder: Decoder | None = None
         self._kernels: WeakSet[GpuKernel] = WeakSet()
-        self._queued: dict[int, Any] = {}
-        """Event after the work that the lanes must wait for, by the address of the caller's stream."""
+        self._queued: dict[tuple[int, int], Any] = {}
+        """Event after the work that the lanes must wait for, by the caller's thread and the address of its stream.
+
+        CUDA's per-thread default stream has the same address in every thread.
+        """
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(threads or cores(), "pixprep-host")
 
@@ -180,8 +183,8 @@ class Gpu:
         stream = cupy.cuda.get_current_stream()
         event = stream.record()
         with self._lock:  # several threads may call the engine
-            queued = {pointer: each for pointer, each in self._queued.items() if not each.done}
-            self._queued = queued | {stream.ptr: event}
+            queued = {caller: each for caller, each in self._queued.items() if not each.done}
+            self._queued = queued | {(threading.get_ident(), stream.ptr): event}
 
     def on_host(self, array: Array) -> Any:
         """See ``Device``."""
