@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from pixprep import Engine, Pipeline, center_crop, decode, normalize, pad, resize, tensor
+from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, tensor
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers_classes import DEFAULTS, FIXED
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
@@ -248,6 +248,18 @@ def test_the_name_is_that_of_the_folder_or_the_class(tmp_path):
     folder = write(tmp_path / "my-clip", "preprocessor_config.json", clip(224))
     assert from_transformers(folder / "preprocessor_config.json").origin.name == "my-clip"
     assert from_transformers(folder, name="mine").origin.name == "mine"
+
+
+def test_a_folder_with_only_a_video_processor_is_read_without_the_option_frames(tmp_path):
+    """This is the case for V-JEPA 2. If both processors exist, the option ``frames`` selects the video processor."""
+    video = {"video_processor_type": "LlavaNextVideoVideoProcessor", "do_sample_frames": True}
+    folder = write(tmp_path / "video", "video_preprocessor_config.json", video | {"num_frames": 8})
+    assert from_transformers(folder).ops[0] == decode_video(frames=8, sample="segments")
+    write(folder, "video_preprocessor_config.json", video)
+    assert "set the option frames, such as frames=16" in refusal(from_transformers, folder)
+    write(folder, "preprocessor_config.json", clip(224))
+    assert from_transformers(folder).ops[0] == decode(alpha="white")
+    assert from_transformers(folder, frames=4).ops[0] == decode_video(frames=4, sample="segments")
 
 
 def test_an_unreadable_file_is_named(tmp_path):

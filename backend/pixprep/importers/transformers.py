@@ -214,8 +214,8 @@ def read_processor(
 ) -> tuple[Mapping[str, Any], str, str]:
     """Return the fields of the processor, the prefix of error messages, and the name of the folder.
 
-    The name of the folder is an empty string if ``config`` is a mapping. If ``is_video`` is true and the configuration
-    describes both an image processor and a video processor, the fields are those of the video processor.
+    The name of the folder is an empty string if ``config`` is a mapping. If the configuration describes both an image
+    processor and a video processor, ``is_video`` selects the latter.
     """
     if isinstance(config, Mapping):
         return _inner(config, is_video), "image processor", ""
@@ -232,7 +232,7 @@ def read_processor(
     if nested.exists() and (_nested(values := read_json(nested), is_video)):
         return _inner(values, is_video), nested.name, folder.name
     video = path / "video_preprocessor_config.json"
-    if is_video and video.exists():
+    if video.exists() and (is_video or not plain.exists()):
         return read_json(video), video.name, folder.name
     if not plain.exists():
         raise PipelineError(
