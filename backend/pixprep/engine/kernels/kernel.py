@@ -21,6 +21,7 @@ from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.plan.steps.curves import Curve
+from pixprep.plan.steps.levels import LevelStep
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -72,8 +73,7 @@ class CpuKernel:
             steps.append(last)
         if steps or self._own:
             canvas = levels.apply_steps(steps, self._canvas(pixels, placement))
-            table = self._plan.table_of(levels.statistic(self._own, canvas)) if self._own else table
-            self._look_up(canvas, table, planes)
+            self._look_up(canvas, self._table_of(canvas) if self._own else table, planes)
         else:
             self._write(pixels, placement, table, finish, planes)
         for erase in placement.erasures:
@@ -97,7 +97,8 @@ class CpuKernel:
     def _run_patches(self, pixels: U8, placement: Placement, patches: PatchLayout, out: Planes) -> None:
         """Write the patches of one image, and the padding after them.
 
-        The resize writes each value directly to its patch, unless a later step has to read the whole image.
+        The resize writes each value directly to its patch, unless a later step has to read the whole image. A thumbnail
+        that is a resize of this image, and not of the photo, reads it too.
         """
         rows, columns = placement.size
         assert patches.fits(rows, columns), (
@@ -105,19 +106,34 @@ class CpuKernel:
         )  # if not, C would write beyond the tensor
         count, total = patches.count(rows, columns), patches.total(rows, columns)
         out[total:] = self._plan.spec.margin
-        if total > count:
-            assert placement.thumbnail is not None
-            is_first = patches.thumbnail == "first"
-            self._run_one(pixels, placement.thumbnail, out[0 if is_first else count])
-            out = out[int(is_first) :]
-        is_one_pass = not (placement.levels or placement.erasures or self._own or self._is_real or placement.flips[0])
-        if is_one_pass and _size(placement) == (rows, columns) and out.flags.c_contiguous:
-            grid, first = resize.grid(patches, out, columns)
-            self._write(pixels, placement, self._table, self._finish, first, grid=grid)
-        else:
+        thumbnail = placement.thumbnail if total > count else None
+        is_first = thumbnail is not None and patches.thumbnail == "first"
+        tiles = out[int(is_first) :]
+        of_canvas = _steps_after(placement, thumbnail) if thumbnail is not None else ()
+        if placement.erasures or self._is_real or not tiles.flags.c_contiguous:
             whole = np.empty((len(self._plan.channels), rows, columns), out.dtype)
             self._run_one(pixels, placement, whole)
-            patches.split(whole, out[:count])
+            patches.split(whole, tiles[:count])
+            of_canvas = ()
+        else:
+            grid, first = resize.grid(patches, tiles, columns)
+            is_one_pass = not (placement.levels or self._own or placement.flips[0] or of_canvas)
+            if is_one_pass and _size(placement) == (rows, columns):
+                self._write(pixels, placement, self._table, self._finish, first, grid=grid)
+            else:
+                canvas = levels.apply_steps(placement.levels, self._canvas(pixels, placement))
+                self._look_up(canvas, self._table_of(canvas), first, grid)
+        if thumbnail is not None:
+            planes = out[0 if is_first else count]
+            if of_canvas:
+                canvas = levels.apply_steps(of_canvas, canvas)
+                self._look_up(canvas, self._table_of(canvas), planes)
+            else:
+                self._run_one(pixels, thumbnail, planes)
+
+    def _table_of(self, canvas: U8) -> Planes:
+        """Return the look-up table of tensor values, which may depend on the statistics of the image."""
+        return self._plan.table_of(levels.statistic(self._own, canvas)) if self._own else self._table
 
     def _image(self, planes: Planes, size: tuple[int, int]) -> Planes:
         """Write the padding of a tensor below and to the right of the image, and return a view of the rest."""
@@ -239,6 +255,13 @@ def _size(placement: Placement) -> tuple[int, int]:
     """Return (rows, columns) of the visible region of the image."""
     top, left, bottom, right = placement.region
     return bottom - top, right - left
+
+
+def _steps_after(placement: Placement, thumbnail: Placement) -> tuple[LevelStep, ...]:
+    """Return the steps that make a thumbnail from the finished canvas; empty for a thumbnail of the photo."""
+    count = len(placement.levels)
+    is_continued = thumbnail._replace(levels=thumbnail.levels[:count]) == placement._replace(thumbnail=None)
+    return thumbnail.levels[count:] if is_continued else ()
 
 
 def _directions(backwards: tuple[bool, bool]) -> tuple[slice, slice]:
