@@ -24,7 +24,7 @@ import pytest
 from PIL import Image, features
 
 import pixprep as pp
-from pixprep.cli.output import called
+from pixprep.cli.output import pixprep_command
 from pixprep.cli.parser import command_line
 from pixprep.serving.repository import build, lite0
 from pixprep.show.drawing import WIDTH
@@ -423,11 +423,11 @@ def test_the_demos_classifier_replaces_no_other_unless_forced(pixprep, models, m
 
 @pytest.mark.usefixtures("pixprep")
 def test_a_command_that_is_not_on_the_path_is_named_by_its_full_path(folder, monkeypatch):
-    assert called() == "pixprep"
+    assert pixprep_command() == "pixprep"
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     ours = str(Path(sys.executable).with_name("pixprep"))
-    assert called() in (ours, f"'{ours}'")
-    done = subprocess.check_output(["/bin/sh", "-c", f"{called()} --version"], cwd=folder, text=True)
+    assert pixprep_command() in (ours, f"'{ours}'")
+    done = subprocess.check_output(["/bin/sh", "-c", f"{pixprep_command()} --version"], cwd=folder, text=True)
     assert done == f"pixprep {pp.__version__}\n"
 
 

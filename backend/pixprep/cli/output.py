@@ -54,7 +54,7 @@ def forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def called() -> str:
+def pixprep_command() -> str:
     """Return the shell command that starts pixprep: ``pixprep`` if it is on the PATH, or the path of its script."""
     ours, found = Path(sys.executable).with_name("pixprep"), which("pixprep")
     if not ours.exists():

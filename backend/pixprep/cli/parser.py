@@ -75,8 +75,9 @@ def command_line(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """Return the argument parser.
 
     Args:
-        words: Words of the command line. If the first word is a command, all other commands are omitted. A command that
-            is not among the words has no options, so that ``--help`` is fast. Default: every command has its options.
+        words: Words of the command line. If the first word is a command, the parser does not contain any other command.
+            If it is not, only commands among the words have their options, so that ``--help`` is fast. Default: all
+            commands have their options.
     """
     parser = _Parser(prog="pixprep", description="Image preprocessing for Triton Inference Server.")
     parser.add_argument("--version", action="version", version=f"pixprep {__version__}")

@@ -20,7 +20,7 @@ from pixprep.plan.output_plans import OutputPlan, TensorPlan
 _MIN_WIDTH, _MAX_VALUE = 0.5, 20.0
 """Minimum width of a usual range, and maximum absolute value in a usual range."""
 _PIXEL_WIDTH = (254.0, 256.0)
-"""Minimum and maximum width of a range that counts as pixel values 0 to 255, from which a mean may be subtracted."""
+"""Minimum and maximum width of a range that counts as pixel values 0 to 255, with or without a subtracted mean."""
 _SCALES = ((1.0, "1"), (1 / 255, "1/255, the default"))
 _PHOTOS = ((480, 640), (640, 480), (3000, 4000), (4000, 3000))
 """Common sizes of photos, (height, width)."""

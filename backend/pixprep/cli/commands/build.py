@@ -41,7 +41,7 @@ def run(
         explain: Print the inputs and outputs of an ONNX file and describe its first nodes, without building anything.
     """
     from pixprep.cli.files import preview, read_photo
-    from pixprep.cli.output import called, print_text, say
+    from pixprep.cli.output import pixprep_command, print_text, say
     from pixprep.pipeline import presets
     from pixprep.pipeline.pipeline import Pipeline
     from pixprep.serving.repository import build, explain_onnx, try_out
@@ -75,7 +75,7 @@ def run(
     preview(encoded, lambda content: try_out(output, content, name=options.name))
     if options.plan or options.classifier != "tensorrt":
         # without a plan, the next step is to create one, as a note of the build explains
-        say(f"next  {called()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
+        say(f"next  {pixprep_command()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 
 

@@ -34,7 +34,7 @@ def run(
     find_wheel()  # fail before writing or downloading anything if Triton does not support this version of Python
     from pixprep.cli.commands import send
     from pixprep.cli.commands.serve import PAGE_PORT
-    from pixprep.cli.output import called, log_to_stderr, say
+    from pixprep.cli.output import log_to_stderr, pixprep_command, say
     from pixprep.files import PHOTOS, expand
     from pixprep.serving.embedded import supervisor
     from pixprep.serving.embedded.server import Server
@@ -51,7 +51,7 @@ def run(
         urls: dict[Protocol, str] = {"http": server.http_url, "grpc": server.grpc_url}
         for protocol, url in urls.items():
             words = ["send", *map(str, paths), "--protocol", protocol, "--url", url]
-            say("", f"$ {called()} {shlex.join(words)}")
+            say("", f"$ {pixprep_command()} {shlex.join(words)}")
             codes.append(send.run(paths, SendOptions(protocol=protocol, url=url, classes=5)))
         if stay:
             page.start(server)
@@ -77,5 +77,5 @@ def run(
             classify()
     say("", "stopped")
     if not stay:
-        say(f"next      {called()} serve --model-repository {shlex.quote(str(folder))}")
+        say(f"next      {pixprep_command()} serve --model-repository {shlex.quote(str(folder))}")
     return max(codes)

@@ -44,7 +44,7 @@ def run(
     """
     from pixprep import importers
     from pixprep.cli.files import preview, preview_lines, read_photo
-    from pixprep.cli.output import called, say
+    from pixprep.cli.output import pixprep_command, say
     from pixprep.files import named
 
     if file.exists() and not force:
@@ -72,7 +72,7 @@ def run(
             words = f"the pipeline contains Ultralytics' preprocessing only; {line} (docs/detection.md)"
             say(f"{origin.name}: {shown(words)}", file=sys.stderr)
     preview(photo, lambda encoded: preview_lines(pipeline, encoded))
-    say(f"next  {called()} verify {shlex.quote(str(file))}", file=sys.stderr)
+    say(f"next  {pixprep_command()} verify {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
@@ -81,7 +81,7 @@ def _import_dali_model(
 ) -> int:
     """Convert all versions of a dali_backend model and write them as one pixprep model folder."""
     from pixprep.cli.files import preview, preview_lines
-    from pixprep.cli.output import called, say
+    from pixprep.cli.output import pixprep_command, say
     from pixprep.serving.repository.dali_model import check_replaceable
     from pixprep.serving.repository.warmups import FOLDER, warmup_files
     from pixprep.serving.repository.writer import write
@@ -113,7 +113,7 @@ def _import_dali_model(
             file=sys.stderr,
         )
     preview(photo, lambda encoded: preview_lines(pipeline, encoded))
-    say(f"next  {called()} check {shlex.quote(str(folder.parent))}", file=sys.stderr)
+    say(f"next  {pixprep_command()} check {shlex.quote(str(folder.parent))}", file=sys.stderr)
     return 0
 
 

@@ -45,7 +45,7 @@ def run(
     """
     import logging
 
-    from pixprep.cli.output import called, log_to_stderr, say
+    from pixprep.cli.output import log_to_stderr, pixprep_command, say
     from pixprep.files import PHOTOS
     from pixprep.plan.steps import finding
     from pixprep.progress import Progress
@@ -81,7 +81,7 @@ def run(
         of_model = ["--model", model] if model != "ensemble" else []
         for name, rows in model_input.example.items() if model_input else ():
             of_model += ["--input", f"{name}={json.dumps(rows)}"]
-        send = f"{called()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
+        send = f"{pixprep_command()} {shlex.join(['send', str(file), '--url', server.http_url, *of_model])}"
         lines = [*[send] * bool(model_input), *server.curls]
         say(f"ready  {'  '.join(map(' '.join, urls.items()))}", *(f"try    {line}" for line in lines))
         say(f"files  {models}")

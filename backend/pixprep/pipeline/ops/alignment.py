@@ -13,7 +13,7 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import check_padding
 from pixprep.pipeline.ops.limits import MAX_RATIO, FillColor, Length, Within
 from pixprep.pipeline.ops.op import SteadyOp, settle
-from pixprep.pipeline.ops.warp import check_side, check_warp, repeats_pixels
+from pixprep.pipeline.ops.warp import check_side, check_warp, no_boxes_reason
 from pixprep.plan import matrices
 from pixprep.plan.draws.motions import Look, rotated
 from pixprep.plan.draws.philox import F64, Words
@@ -148,7 +148,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     @property
     def no_boxes(self) -> str:  # type: ignore[override]  # a class attribute of most ops
         """Reason why boxes and points are not supported after this op; empty if they are."""
-        return repeats_pixels(self.padding_mode)
+        return no_boxes_reason(self.padding_mode)
 
     def inputs(self, image: ImageSpec) -> tuple[InputSpec, ...]:
         value = getattr(self, self.field)

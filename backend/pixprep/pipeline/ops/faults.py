@@ -25,7 +25,7 @@ def suggest(word: str, known: Sequence[str], kind: str = "values") -> str:
 
 
 def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type[msgspec.Struct]) -> str:
-    """Rewrite an error of msgspec, such as ``size: expected an integer, got a string``.
+    """Return the message for an error of msgspec, such as ``size: expected an integer, got a string``.
 
     Args:
         error: Error of msgspec.

@@ -78,7 +78,7 @@ class _PaddedWarp(_CenteredWarp, frozen=True, kw_only=True):
     @property
     def no_boxes(self) -> str:  # type: ignore[override]  # a constant of most ops
         """Reason why boxes and points must not follow this op; empty if they may."""
-        return repeats_pixels(self.padding_mode or "constant")
+        return no_boxes_reason(self.padding_mode or "constant")
 
 
 class _RotateBase(_PaddedWarp, frozen=True, kw_only=True):
@@ -323,7 +323,7 @@ def check_side(like: WarpLike, height: int, width: int) -> None:
         )
 
 
-def repeats_pixels(mode: PaddingMode) -> str:
+def no_boxes_reason(mode: PaddingMode) -> str:
     """Return the reason why boxes and points must not follow a warp with this padding mode; empty if they may."""
     if mode in ("constant", "edge"):
         return ""

@@ -33,7 +33,8 @@ def ended(code: int) -> str:
 def died(how: str) -> str:
     """Describe how a model's process died while the model was loaded.
 
-    ``how`` is the result of ``ended``, or an empty string.
+    ``how``, if not empty, is the result of ``ended``.
+
     """
     return f"its Python process {how} during the load" if how else DIED
 
