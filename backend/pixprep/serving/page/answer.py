@@ -24,7 +24,7 @@ from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
 from pixprep.serving.page.outputs import Array, Export, JsonObject, describe_objects, describe_output, read_export
 from pixprep.serving.page.program import python_program
-from pixprep.serving.repository.door import bare_levels, door_notes, onnx_inputs_in
+from pixprep.serving.repository.door import door_notes, onnx_inputs_in, raw_pixel_tensors
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.repository import ONNX_FILE, Repository, Version
@@ -230,7 +230,7 @@ class Photos:
         The ONNX file is read only if the pipeline does not normalize the pixel values.
         """
         pipeline = version.pipeline.for_serving()
-        if settings.engine.odd_range or not bare_levels(pipeline):
+        if settings.engine.odd_range or not raw_pixel_tensors(pipeline):
             return []
         takers = onnx_inputs_in(Repository(self._folder)).get(version.model.name, ())
         found = door_notes(pipeline, takers, own=f"{version.folder / PIPELINE_FILE}: ")

@@ -46,7 +46,7 @@ CONNECTIONS = 8
 """Maximum number of simultaneous connections. Further connections wait. A browser opens up to six connections."""
 READ_S = 20.0
 """Time limit in seconds for receiving a request. The same limit applies separately to sending the response."""
-HURRY_S = 1.0
+MAX_CLIENT_WAIT_S = 1.0
 """Maximum number of seconds that a connection waits for its client while other connections are waiting to be
 handled."""
 _LINGER_S = 1.0
@@ -153,8 +153,8 @@ class PageServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Wait until fewer than ``CONNECTIONS`` connections are open, then handle the request in a thread."""
-        while not self._slots.acquire(timeout=HURRY_S / 10):
-            self._hurry()
+        while not self._slots.acquire(timeout=MAX_CLIENT_WAIT_S / 10):
+            self._close_slowest()
         try:
             super().process_request(request, client_address)
         except BaseException:
@@ -177,11 +177,11 @@ class PageServer(ThreadingHTTPServer):
         finally:
             self._waiting.pop(connection, None)
 
-    def _hurry(self) -> None:
-        """Close the connection that has waited longest for its client, if it has waited longer than ``HURRY_S``."""
+    def _close_slowest(self) -> None:
+        """Close the connection that has waited longest for its client, if that is over ``MAX_CLIENT_WAIT_S``."""
         waiting = self._waiting.copy()
         slowest = min(waiting, key=waiting.__getitem__, default=None)
-        if slowest is not None and time.monotonic() - waiting[slowest] > HURRY_S:
+        if slowest is not None and time.monotonic() - waiting[slowest] > MAX_CLIENT_WAIT_S:
             with suppress(OSError):  # the connection has just been closed
                 slowest.shutdown(socket.SHUT_RDWR)
 

@@ -1,6 +1,6 @@
 "use strict";
 // maximum number of photos; number of concurrent requests; number of models from which a filter is shown
-const MAX_PHOTOS = 1000, AT_ONCE = 2, MANY_MODELS = 12;
+const MAX_PHOTOS = 1000, MAX_CONCURRENT = 2, MANY_MODELS = 12;
 const SUFFIXES = /\.(jpe?g|png|webp|bmp|tiff?|gif)$/i;
 const $ = id => document.getElementById(id);
 let models = [], chosen = [], photos = [];
@@ -277,7 +277,7 @@ async function askAll(mine) {
     }
   };
   tell();
-  await Promise.all(Array.from({length: AT_ONCE}, work));
+  await Promise.all(Array.from({length: MAX_CONCURRENT}, work));
 }
 let left = 0;  // number of skipped files
 const skipped = () => left

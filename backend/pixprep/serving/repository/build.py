@@ -27,9 +27,9 @@ from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.build_choices import Choices, as_options, chosen_in, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
-from pixprep.serving.repository.check import ODD_RANGE, lacking, remarks
+from pixprep.serving.repository.check import ODD_RANGE, missing_decoders, remarks
 from pixprep.serving.repository.door import Door, door_notes
-from pixprep.serving.repository.fit import carried, note_shared_image, notes_on_swapped_axes
+from pixprep.serving.repository.fit import ensemble_outputs, note_shared_image, notes_on_swapped_axes
 from pixprep.serving.repository.free_dims import freed_model, with_dynamic_dims
 from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
@@ -160,12 +160,12 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         {**_declared(port, model_config.served_dims(specs[port.name], images)), "layout": specs[port.name].layout}
         for port in model.inputs
     ]
-    outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in carried(model)]
+    outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in ensemble_outputs(model)]
     notes += [
         f'{model.source}: output "{port.name}" has only a batch dimension and is omitted: if clients need it, export '
         "it as [batch, 1]"
         for port in model.outputs
-        if port not in carried(model)
+        if port not in ensemble_outputs(model)
     ]
     if not (class_names or heads or model.labels or given.force):
         of_model = {
@@ -342,7 +342,7 @@ def _looked_at(pipeline: Pipeline, chosen: Choices, *, asks: bool) -> tuple[list
         raise PipelineError(*(f"{text}; or {ODD_RANGE}" for text in odd))
     notes += black_margins(pipeline)
     config = configuration(pipeline, chosen)
-    return notes + lacking(config), config
+    return notes + missing_decoders(config), config
 
 
 def _shared(repository: Repository, preprocess: str) -> Version:

@@ -25,7 +25,7 @@ from pixprep.serving.triton.config import CONFIG_FILE, Config
 _MAX_INSTANCES = 1024
 """Maximum number of instances of a model. An instance is a process or a thread that may need a copy of the model."""
 ODD_RANGE = "pass --odd-range if this is intended"
-_OTHERS = {
+_FOREIGN_FOLDERS = {
     "lost+found": "a folder of the volume's file system",
     "System Volume Information": "a folder of the volume's file system",
     "$RECYCLE.BIN": "a folder of the volume's file system",
@@ -79,8 +79,8 @@ def _not_a_repository(folder: Path) -> Problem | None:
 def check_models(repository: Repository) -> Iterator[Problem]:
     """Find the problems within each model of a repository."""
     for model in repository.models.values():
-        if model.name in _OTHERS:
-            what = f"is {_OTHERS[model.name]}, which Triton treats as a model"
+        if model.name in _FOREIGN_FOLDERS:
+            what = f"is {_FOREIGN_FOLDERS[model.name]}, which Triton treats as a model"
             yield Problem(model.name, what, "move the models to a separate folder, such as models/, and serve that")
             continue
         try:
@@ -139,7 +139,7 @@ def remarks(pipeline: Pipeline, *, asks: bool = True) -> list[str]:
     ]
 
 
-def lacking(config: Mapping[str, Any]) -> list[str]:
+def missing_decoders(config: Mapping[str, Any]) -> list[str]:
     """Return notes about configured image formats that this machine cannot decode. The server may support them."""
     formats, notes = model_config.options(config).engine.limits.formats, []
     for name, find in (("avif", prepare_avif), ("heic", lambda: needed("heic"))):
@@ -170,7 +170,7 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
     takers = onnx_inputs_in(repository)
     for model, version in repository.pipelines.items():
         with suppress(PipelineError, SetupError):
-            notes += [f"{version.model.folder}: {each}" for each in lacking(version.model.config)]
+            notes += [f"{version.model.folder}: {each}" for each in missing_decoders(version.model.config)]
             is_meant = odd_range or version.model.options.engine.odd_range
             file = version.folder / model_config.PIPELINE_FILE
             notes += _pipeline_notes(file, version.pipeline, takers.get(model, ()), odd_range=is_meant)

@@ -19,9 +19,9 @@ from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 from pixprep.spec import TensorSpec
 
 GRAPH_FILE, SCRIPT_FILE = "model.dali", "dali.py"
-_KEPT = ("dynamic_batching", "version_policy", "response_cache", "model_warmup", "optimization")
+_COPIED_FIELDS = ("dynamic_batching", "version_policy", "response_cache", "model_warmup", "optimization")
 """Fields that are copied, because they have the same meaning for every backend."""
-_READ = (
+_TRANSLATED_FIELDS = (
     "name",
     "backend",
     "max_batch_size",
@@ -34,7 +34,7 @@ _READ = (
 _PARAMETERS = {"num_threads": "threads"}
 """Names of the dali_backend parameters that are translated, and the corresponding names in pixprep. Other parameters
 are not copied, because some of Triton's parameters, such as EXECUTION_ENV_PATH, run programs."""
-_SPLITS = ("split_along_outer_axis", "split_outer_dim")
+_SPLIT_PARAMETERS = ("split_along_outer_axis", "split_outer_dim")
 """New and old name of the dali_backend parameter that splits a tensor along its first dimension."""
 
 
@@ -144,7 +144,7 @@ def translated(
     _check_answers(config, pipeline)
     notes = [] if model.is_batched else ["max_batch_size 0: pixprep now batches requests of the same shapes"]
     named = _named(model, pipeline, outputs, output, notes)
-    written: Config = {"backend": "pixprep", **{key: config[key] for key in _KEPT if key in config}}
+    written: Config = {"backend": "pixprep", **{key: config[key] for key in _COPIED_FIELDS if key in config}}
     written["input"] = _inputs(model, named, inputs, notes)
     written["parameters"] = _parameters(config.get("parameters", {}), notes)
     if (most := int(config.get("max_batch_size", 0))) > 0:
@@ -153,7 +153,7 @@ def translated(
         written["max_batch_size"] = min(batch_size, model_config.max_images(written, named))
     if groups := _groups(config.get("instance_group", []), notes):
         written["instance_group"] = groups
-    others = [key for key in config if key not in (*_KEPT, *_READ, "model_transaction_policy")]
+    others = [key for key in config if key not in (*_COPIED_FIELDS, *_TRANSLATED_FIELDS, "model_transaction_policy")]
     notes += [f"{key} is not supported in a pixprep model and is omitted" for key in others]
     full = model_config.complete(written, named)
     check_warmups(model.folder, full, named, allows_links=False)
@@ -174,7 +174,7 @@ def _check_answers(config: Config, pipeline: Pipeline) -> None:
             f"{CONFIG_FILE}: model_transaction_policy: decoupled models are not supported, because pixprep returns one "
             "response per request: keep DALI for this model, or sample a fixed number of frames with decode_video"
         )
-    for key in _SPLITS:
+    for key in _SPLIT_PARAMETERS:
         if key in config.get("parameters", {}):
             raise PipelineError(
                 f"{CONFIG_FILE}: parameters: {key} is not supported, because pixprep returns a clip as one tensor and "

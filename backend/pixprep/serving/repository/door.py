@@ -31,9 +31,9 @@ from pixprep.serving.repository.repository import ONNX_FILE, Repository
 F64 = npt.NDArray[np.float64]
 
 _SAME_VALUES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_CARRIED = (*_SAME_VALUES, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
+_FOLLOWED_OPS = (*_SAME_VALUES, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
 """Operators that are followed in the search for arithmetic. They only move, pad, convert or quantize values."""
-_LEARNED = (
+_LEARNED_OPS = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
     *("QLinearConv", "QLinearMatMul"),
 )
@@ -47,7 +47,7 @@ _MAX_VALUES = 16
 
 
 @dataclass
-class _Start:
+class _FirstNodes:
     """First nodes of a graph after one input.
 
     Attributes:
@@ -96,7 +96,7 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
         own: Prefix of notes about tensors that an unknown model receives, such as ``"pipeline.json: "``.
         odd_range: Whether pixel values without normalization are intended.
     """
-    bare = [] if odd_range else bare_levels(pipeline)
+    bare = [] if odd_range else raw_pixel_tensors(pipeline)
     notes: list[str] = []
     known: set[str] = set()
     for where, graph, port, name in doors:
@@ -115,7 +115,7 @@ def door_notes(pipeline: Pipeline, doors: Iterable[Door] = (), *, own: str = "",
     ]
 
 
-def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
+def _notes(start: _FirstNodes, output: Output, *, is_bare: bool) -> Iterator[str]:
     if twice := _normalized_twice(start, output):
         yield twice
     if is_bare and start.is_followed and not start.arithmetic:
@@ -130,7 +130,7 @@ def _notes(start: _Start, output: Output, *, is_bare: bool) -> Iterator[str]:
         )
 
 
-def bare_levels(pipeline: Pipeline) -> list[str]:
+def raw_pixel_tensors(pipeline: Pipeline) -> list[str]:
     """Return the names of floating-point tensors with pixel values 0 to 255, which few models expect."""
     return [
         name
@@ -202,7 +202,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
     yield f"opset  {', '.join(f'{each.domain} {each.version}'.strip() for each in model.opset_import)}"
 
 
-def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Start:
+def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _FirstNodes:
     """Follow the graph from an input as long as each value has exactly one consumer.
 
     Args:
@@ -211,10 +211,10 @@ def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Star
         channels: Number of channels of the image.
         shape: Shape of one image.
     """
-    start = _Start(makes_images=_makes_images(graph, channels))
+    start = _FirstNodes(makes_images=_makes_images(graph, channels))
     for _ in range(_MAX_NODES):
         takers = [node for node in graph.node if name in node.input and node.op_type not in ("Shape", "Size")]
-        start.is_followed = bool(takers) and all(node.op_type in _LEARNED for node in takers)
+        start.is_followed = bool(takers) and all(node.op_type in _LEARNED_OPS for node in takers)
         if len(takers) != 1 or len(takers[0].output) == 0:
             return start
         (node,) = takers
@@ -229,7 +229,7 @@ def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Star
         elif node.op_type in _RESIZES and node.input[0] == name:
             if not _keeps_size(node, graph, shape):
                 start.resizes.append(_shown(node))
-        elif node.op_type not in _CARRIED or node.input[0] != name:
+        elif node.op_type not in _FOLLOWED_OPS or node.input[0] != name:
             return start
         name = node.output[0]
     return start
@@ -312,7 +312,7 @@ def _shown(node: Any) -> str:
 # Detection of repeated normalization
 
 
-def _normalized_twice(start: _Start, output: Output) -> str:
+def _normalized_twice(start: _FirstNodes, output: Output) -> str:
     """Return a note if both the pipeline and the model normalize the image, or ``""`` if the combination is common."""
     own = [op for op in output.chain if isinstance(op, Normalize)]
     if not own or not start.arithmetic:
@@ -355,7 +355,7 @@ def _is_usual(scale: float, offset: float, max_width: float) -> bool:
     return (0.3 <= width <= max_width or 200 <= width <= 300) and -1 <= zero <= 180
 
 
-def _remedy(start: _Start, channels: int) -> str:
+def _remedy(start: _FirstNodes, channels: int) -> str:
     """Return the change that the pipeline requires, because the model itself normalizes its input."""
     own = list(zip(*(np.broadcast_to(values, channels) for values in (start.scale, start.offset)), strict=True))
     takes_levels, takes_unit = (

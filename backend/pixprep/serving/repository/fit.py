@@ -19,7 +19,7 @@ from pixprep.spec import DType, Layout, SizeDType, TensorSpec
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
-_KNOWN = {
+_OPS_OF_INPUTS = {
     "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
     "scale_factor": '{"op": "scale_factor"}',
@@ -27,9 +27,9 @@ _KNOWN = {
 """Ops that compute the numeric inputs of RT-DETR and PaddleDetection, by the name of the input."""
 _MAX_NUMBERS = 6
 """Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
-_EACH = "pass --pipeline INPUT=FILE for each input"
+_PIPELINE_PER_INPUT = "pass --pipeline INPUT=FILE for each input"
 _COLORS = {1: "gray", 3: "rgb"}
-_USUAL = "tchw"
+_USUAL_AXES = "tchw"
 """Axes in the most common order."""
 
 
@@ -82,7 +82,7 @@ def check_outputs(
         is_packed: Whether the classifier has no batch dimension, because its images are concatenated.
     """
     try:
-        for tensor in carried(classifier):
+        for tensor in ensemble_outputs(classifier):
             if max_batch_size > 1 and is_batch_second(tensor):
                 raise PipelineError(*transposed(tensor, classifier.source))  # noqa: TRY301
             _check_output(tensor, taken, max_batch_size, is_packed=is_packed)
@@ -91,7 +91,7 @@ def check_outputs(
         raise PipelineError(f"{classifier.source}: {first}", *lines) from None
 
 
-def carried(classifier: Classifier) -> tuple[Tensor, ...]:
+def ensemble_outputs(classifier: Classifier) -> tuple[Tensor, ...]:
     """Return the outputs of the classifier that become outputs of the ensemble.
 
     An output that only has a batch dimension, such as a number of boxes, is omitted if other outputs exist.
@@ -118,8 +118,8 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
     if len(images) > 1 and any(name in open_ for name in images):
         raise PipelineError(
             f"the model has {len(images)} image inputs, {_quoted(images)}, but a pipeline processes one image: if the "
-            f"model compares images, {_EACH}; if it needs several versions of one image, add a tensor with the name "
-            "of each input to the pipeline"
+            f"model compares images, {_PIPELINE_PER_INPUT}; if it needs several versions of one image, add a tensor "
+            "with the name of each input to the pipeline"
         )
     for tensor in classifier.inputs:
         is_number = tensor.shape is not None and len(tensor.shape) == 2 and 1 <= tensor.shape[1] <= _MAX_NUMBERS
@@ -128,7 +128,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
                 f'the model has the input "{tensor.name}", {tensor}, but a pipeline only returns images and their '
                 "sizes: export the model without it, or write your own ensemble with a step that computes it"
             )
-    known = [f"{_KNOWN[name]} for {name}" for name in open_ if name in _KNOWN]
+    known = [f"{_OPS_OF_INPUTS[name]} for {name}" for name in open_ if name in _OPS_OF_INPUTS]
     raise PipelineError(
         f"the model has the inputs {_quoted(wanted)}, but the pipeline has the outputs "
         f"{_quoted(list(pipeline.outputs))}: add an output with the name of each input"
@@ -150,7 +150,7 @@ def note_shared_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping
         return []
     return [
         f"{classifier.source}: the inputs {_quoted(images)} receive the same image of a request: if the model compares "
-        f"images, {_EACH}"
+        f"images, {_PIPELINE_PER_INPUT}"
     ]
 
 
@@ -301,13 +301,13 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
         order: ``hw`` or ``wh`` if the order of height and width is known. ``""`` means the order of the pipeline.
     """
     sides = output.spec.lengths
-    axes = "".join(axis for axis in _USUAL if axis in sides)
+    axes = "".join(axis for axis in _USUAL_AXES if axis in sides)
     ones = len(wanted) - len(axes)
     if not axes or not 0 <= ones <= MAX_ONES:
         return ""
     if ones == 1 and "t" not in sides and 1 not in wanted:
         return "begin with decode_video if the model accepts clips"
-    layout = _fitting(output.spec, wanted, order or _order(output.spec.layout or ""), "1" * ones + axes)
+    layout = _fitting_layout(output.spec, wanted, order or _order(output.spec.layout or ""), "1" * ones + axes)
     if layout is None:
         return ""
     remedies = []
@@ -354,7 +354,7 @@ def _mend_channels(output: Output, wanted: int) -> list[str]:
     return [f'{color}"{_COLORS[wanted]}"{gray}']
 
 
-def _fitting(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
+def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
     """Find the layout of the given axes that best matches the dims of a model in its numbers of frames and channels.
 
     Args:

@@ -37,7 +37,7 @@ _DEVICES = {
 }
 
 
-_ALONE = (
+_NOT_BATCHED = (
     "# A request has one photo with its boxes, or images whose patches are one tensor. Requests are not batched.\n"
     "# To process several requests concurrently, add instances:\n"
     "# instance_group { count: 4 kind: KIND_CPU }"
@@ -157,7 +157,7 @@ def preprocess(config: Config) -> str:
         _tensors("input", config["input"]),
         _tensors("output", config["output"]),
         *_parameters(texts(config)),
-        "dynamic_batching { }" if config["max_batch_size"] else _ALONE,
+        "dynamic_batching { }" if config["max_batch_size"] else _NOT_BATCHED,
         _DEFAULT_INSTANCES,
     )
 

@@ -15,20 +15,20 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.models import Tensor, suggest
 
-_SAME = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
+_SAME_NAMES = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
 _FROM_ONNX = {
     "FLOAT": "TYPE_FP32",
     "FLOAT16": "TYPE_FP16",
     "DOUBLE": "TYPE_FP64",
     "BFLOAT16": "TYPE_BF16",
-    **{name: f"TYPE_{name}" for name in _SAME},
+    **{name: f"TYPE_{name}" for name in _SAME_NAMES},
 }
 PLAN_BYTES = 8
 """Number of bytes that ``plan_fault`` needs from the beginning of a file."""
 _MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
-_CODE = (".py", ".pyc", ".so")
-_OURS = ("model.onnx", "model.plan")
+_CODE_SUFFIXES = (".py", ".pyc", ".so")
+_OUR_FILES = ("model.onnx", "model.plan")
 # the name may contain a colon, as in TensorFlow
 _IO = re.compile(r"(.+):([^:]*):((?:-1|0*[1-9][0-9]*)(?:x(?:-1|0*[1-9][0-9]*))*)", re.DOTALL)
 _IO_EXAMPLE = "input:FP32:3x224x224"
@@ -164,8 +164,8 @@ def declared(model: Any, source: str) -> Classifier:
     files = {entry.value for tensor in _external(model) for entry in tensor.external_data if entry.key == "location"}
     for file in sorted(files):
         # Reject names of Python modules, which could replace code of a model, and names of files that ``build`` writes.
-        is_name = file.isprintable() and file not in ("", "..", *_OURS) and Path(file).name == file
-        if not is_name or Path(file).suffix in _CODE:
+        is_name = file.isprintable() and file not in ("", "..", *_OUR_FILES) and Path(file).name == file
+        if not is_name or Path(file).suffix in _CODE_SUFFIXES:
             problem = f'has weights in "{printable(file)}", which is not a data file in the same folder'
             raise PipelineError(f"{source}: {problem}: save it as one file")
     for value in (*graph.input, *graph.output):
