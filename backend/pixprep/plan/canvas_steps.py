@@ -21,7 +21,7 @@ class Draws(Protocol):
         """Return the parameters of a step."""
 
 
-class CanvasStep:
+class GeometryStep:
     """Base class of the geometric steps. By default, the parameters for an image specify a window or a flip.
 
     Attributes:

@@ -12,12 +12,11 @@ from typing import Any, cast
 
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
-from pixprep.plan.canvas_steps import crop
+from pixprep.plan.canvas_steps import GeometryStep, crop
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.geometry_steps import (
     REACH,
-    GeometryStep,
     LevelsStep,
     Resize,
     chosen,

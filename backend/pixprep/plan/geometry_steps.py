@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Union, cast, get_args
 import numpy as np
 
 from pixprep.errors import ImageError
-from pixprep.plan.canvas_steps import Beyond, CanvasStep, Draws, crop
+from pixprep.plan.canvas_steps import Beyond, Draws, GeometryStep, crop
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import Requested, is_given
@@ -29,7 +29,7 @@ PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window(CanvasStep):
+class Window(GeometryStep):
     """Crop or padding. On each axis, the image is cropped if the window is smaller, and padded if the window is larger.
 
     Attributes:
@@ -70,15 +70,15 @@ class Window(CanvasStep):
 
     @property
     def may_pad(self) -> bool:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         return self.beyond in PADS
 
     def before_resize(self) -> Window:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         return replace(self, beyond="refuse_smaller") if self.beyond == "fill" else self
 
     def apply(self, rows: Span, columns: Span, drawing: Draws) -> None:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         del drawing
         is_fixed = self.place in ("fixed", "share", "share32")
         crop(rows, columns, self.of(rows.canvas, columns.canvas), beyond=self.beyond, is_fixed=is_fixed)
@@ -142,7 +142,7 @@ class Window(CanvasStep):
 
 
 @dataclass(frozen=True)
-class Flip(CanvasStep):
+class Flip(GeometryStep):
     """Flip of the whole image.
 
     Attributes:
@@ -153,15 +153,12 @@ class Flip(CanvasStep):
     is_flip: ClassVar[bool] = True
 
     def apply(self, rows: Span, columns: Span, drawing: Draws) -> None:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         del drawing
         (rows if self.axis == "vertical" else columns).flip()
 
     def __str__(self) -> str:
         return f"flip {self.axis}ly"
-
-
-GeometryStep = CanvasStep
 
 
 @dataclass(frozen=True)

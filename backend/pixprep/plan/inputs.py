@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.canvas_steps import CanvasStep, Draws
+from pixprep.plan.canvas_steps import Draws, GeometryStep
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.crops import within
 from pixprep.plan.draws.philox import F64, Numbers, Words
@@ -213,7 +213,7 @@ def number(reference: str, bound: Bound = Bound()) -> Number:  # noqa: B008  (a 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Requested(CanvasStep):
+class Requested(GeometryStep):
     """Window, or size of a resize, with fields that are read from inputs.
 
     Attributes:
@@ -238,7 +238,7 @@ class Requested(CanvasStep):
         return self.window is None or self.window.beyond == "refuse_smaller"
 
     def apply(self, rows: Span, columns: Span, drawing: Draws) -> None:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         replace(self.window, **drawing.words(self, rows, columns)).apply(rows, columns, drawing)
 
     def given(self, row: Row | None, rows: Span, columns: Span) -> Words:
@@ -252,7 +252,7 @@ class Requested(CanvasStep):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Box(CanvasStep):
+class Box(GeometryStep):
     """Crop to a box that is read from an input.
 
     Attributes:
@@ -314,7 +314,7 @@ class Box(CanvasStep):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flip(CanvasStep):
+class Flip(GeometryStep):
     """Flip that is applied if an input is true.
 
     Attributes:

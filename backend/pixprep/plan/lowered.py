@@ -9,9 +9,10 @@ from typing import cast
 
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
+from pixprep.plan.canvas_steps import GeometryStep
 from pixprep.plan.draws.augments import Augment
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import GeometryStep, LevelsStep, Move, are_gray, traits
+from pixprep.plan.geometry_steps import LevelsStep, Move, are_gray, traits
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order

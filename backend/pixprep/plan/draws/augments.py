@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy.typing as npt
 
-from pixprep.plan.canvas_steps import CanvasStep, Draws
+from pixprep.plan.canvas_steps import Draws, GeometryStep
 from pixprep.plan.draws.philox import F64, Numbers, Words
 from pixprep.plan.placement import Span
 from pixprep.plan.steps.levels import LevelStep
@@ -77,7 +77,7 @@ class Changing(Traits, Drawing):
 
 
 @dataclass(frozen=True)
-class RandomStep(CanvasStep):
+class RandomStep(GeometryStep):
     """Random window, flip, size, choice or selection of frames.
 
     Attributes:
@@ -94,12 +94,12 @@ class RandomStep(CanvasStep):
 
     @property
     def is_flip(self) -> bool:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         return self.axis is not None
 
     @property
     def is_random(self) -> bool:
-        """See ``CanvasStep``."""
+        """See ``GeometryStep``."""
         return True
 
     @property
