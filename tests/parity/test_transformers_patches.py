@@ -239,7 +239,7 @@ def test_every_field_of_a_class_is_known():
 def drawn(name, numbers):
     """Return a random configuration that the class accepts."""
     defaults = PATCHED[name].defaults
-    fields = {"patch_size": int(numbers.integers(2, 24)), "resample": int(numbers.integers(1, 4))}
+    fields = {"patch_size": int(numbers.integers(2, 24)), "resample": int(numbers.integers(0, 4))}
     if "max_num_patches" in defaults:
         fields["max_num_patches"] = int(numbers.integers(4, 300))
     elif "max_soft_tokens" in defaults:

@@ -197,6 +197,8 @@ def _siglip(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Lik
 def _gemma(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     merge, tokens = fields.length("pooling_kernel_size", 64), fields.choice("max_soft_tokens", SOFT_TOKENS)
     count = tokens * merge**2
+    if filter_ == "nearest_exact":  # the class calls torchvision's resize itself, without the mapping of transformers
+        filter_ = "nearest"
     resize = ResizeToPatches(
         rule="gemma", patch_size=patch, merge_size=merge, max_patches=count, filter=filter_, like=like
     )
