@@ -310,3 +310,9 @@ def test_unread_data_of_a_client_is_detected():
 def test_a_name_with_both_address_families_resolves_to_ipv4():
     assert addresses.resolve("localhost") == "127.0.0.1"  # even if /etc/hosts lists ::1 first
     assert addresses.resolve("::1") == "::1"
+
+
+def test_a_server_is_equal_only_to_itself(tmp_path):
+    first, second = Server(tmp_path / "first"), Server(tmp_path / "second")
+    assert len({first, second}) == 2
+    assert repr(first).startswith("<")

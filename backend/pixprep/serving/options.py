@@ -80,7 +80,7 @@ class BuildOptions:
     force: bool = False
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False, repr=False)  # ``Server`` inherits these methods
 class ServerOptions:
     """Options of the embedded server.
 
