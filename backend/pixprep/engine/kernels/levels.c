@@ -5,6 +5,7 @@
 
 #define LANES 16
 #include "formulas.h"
+#include "coefficients.h"
 
 // Look pixel values up in the tables. If the columns of the result are contiguous, 16 bytes are stored at once; the last 16 bytes
 // of a row may overlap the previous ones.
@@ -61,9 +62,68 @@ static void look_up_block(const struct values *n) {
     }
 }
 
-// Write rows of the image to patches: one block per patch and frame.
+// Copy a row of a patch. A row of at least 32 bytes is copied as vectors, and the last vector may overlap the previous one.
+INLINE void copy_row(uint8_t *to, const uint8_t *from, int64_t size) {
+    enum { VECTOR = 32 };
+    if (size < VECTOR) memcpy(to, from, size);
+    else
+        for (int64_t at = 0; at < size; at += VECTOR) {
+            const int64_t begin = at < size - VECTOR ? at : size - VECTOR;
+            memcpy(to + begin, from + begin, VECTOR);
+        }
+}
+
+// Write rows of the image to patches that are narrow, repeated, or interleave the planes. The tensor values of some rows are
+// computed once, `CHUNK` columns at a time, and copied to each patch and frame. They stay in the first-level cache.
+enum { CHUNK = 128, CHUNK_ROWS = 8, MOST_PLANES = 3 };
+
+// Interleave the values of three planes, which are `CHUNK_ROWS * CHUNK` values apart.
+INLINE void interleave(uint32_t *to, const uint32_t *from, int64_t columns) {
+    for (int64_t column = 0; column < columns; ++column)
+        for (int plane = 0; plane < MOST_PLANES; ++plane)
+            to[MOST_PLANES * column + plane] = from[plane * CHUNK_ROWS * CHUNK + column];
+}
+
+static void copy_to_patches(const struct values *n, int is_interleaved) {
+    const struct patches *p = n->patches;
+    const int64_t merge = p->merge, size = n->value_size, per_chunk = CHUNK / p->width;
+    uint32_t computed[MOST_PLANES][CHUNK_ROWS][CHUNK];
+    struct values block = *n;
+    block.out_plane_stride = sizeof computed[0];
+    block.out_row_stride = sizeof computed[0][0];
+    block.out_column_stride = size;
+    for (int64_t row = 0; row < n->rows; row += block.rows) {
+        const int64_t y = (p->first_row + row) / p->height, inside = (p->first_row + row) % p->height;
+        const int64_t first_patch = y / merge * merge * p->patches_per_row + y % merge * merge;
+        block.rows = min(min(CHUNK_ROWS, p->height - inside), n->rows - row);
+        for (int64_t x = 0; x < p->patches_per_row; ++x) {
+            const int64_t from = x % per_chunk * p->width;
+            if (!from) {
+                block.columns = min(per_chunk, p->patches_per_row - x) * p->width;
+                block.pixels = n->pixels + row * n->row_stride + x * p->width * n->column_stride;
+                block.out = (uint8_t *)computed;
+                look_up_block(&block);
+            }
+            uint8_t *to = n->out + (first_patch + x / merge * merge * merge + x % merge) * p->patch_stride +
+                          inside * n->out_row_stride;
+            for (int64_t frame = 0; frame < p->frames; ++frame, to += p->frame_stride)
+                for (int64_t plane = 0; plane < (is_interleaved ? 1 : n->planes); ++plane)
+                    for (int64_t i = 0; i < block.rows; ++i) {
+                        uint8_t *out = to + plane * n->out_plane_stride + i * n->out_row_stride;
+                        if (is_interleaved) interleave((uint32_t *)out, &computed[0][i][from], p->width);
+                        else copy_row(out, (uint8_t *)computed[plane][i] + from * size, p->width * size);
+                    }
+        }
+    }
+}
+
+// Write rows of the image to patches: one block per patch and frame, unless `copy_to_patches` is faster.
 static void look_up_patches(const struct values *n) {
     const struct patches *p = n->patches;
+    const int is_interleaved = n->planes == MOST_PLANES && n->value_size == 4 && n->out_plane_stride == 4 && p->width > 1;
+    const int is_contiguous = n->planes <= MOST_PLANES && n->out_column_stride == n->value_size;
+    if (p->width <= CHUNK && (is_interleaved || (is_contiguous && (p->width < CHUNK / 2 || p->frames > 1))))
+        return copy_to_patches(n, is_interleaved);
     const int64_t merged = p->merge * p->merge;
     for (int64_t row = 0, rows; row < n->rows; row += rows) {
         const int64_t inside = (p->first_row + row) % p->height, y = (p->first_row + row) / p->height;
