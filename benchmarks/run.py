@@ -180,7 +180,7 @@ def workers(names: dict[str, Path], cell: Cell, folder: Path, refused: dict[str,
             stack.callback(worker.stop)
             try:
                 worker.start()
-                worker.check(compare, row.most if row else worker.facts["mean_levels"], scratch)
+                worker.check(compare, row.max_difference if row else worker.facts["mean_levels"], scratch)
                 ready[name] = worker
             except ContenderError as error:
                 if error.args:

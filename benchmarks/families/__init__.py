@@ -21,12 +21,12 @@ Run = Callable[[Sequence[bytes]], Any]
 
 
 class Row(NamedTuple):
-    """A task. ``most`` is the maximum mean difference from pixprep's values, in units of ``level``."""
+    """A task. ``max_difference`` is the maximum mean difference from pixprep's values, in units of ``level``."""
 
     name: str
     libraries: tuple[str, ...]
     level: float = 1.0
-    most: float = 0.0
+    max_difference: float = 0.0
 
 
 IMAGENET = 1 / (255 * 0.229)
@@ -85,7 +85,7 @@ ROWS = {
     "opencv bicubic": Row("OpenCV, 224, bicubic", ("opencv",), IMAGENET, 0.05),  # see tests/parity/test_opencv.py
     "opencv area": Row("OpenCV, 224, area", ("opencv",), IMAGENET, ROUNDED),
     **{row: Row(name, ("transformers", "transformers_pil"), 1 / 255, 2.0) for row, name in VLM.items()},
-    **{name: Row(name, ("torchvision", "albumentations"), 1.0, most) for name, most in COLOURS.items()},
+    **{name: Row(name, ("torchvision", "albumentations"), 1.0, limit) for name, limit in COLOURS.items()},
 }
 ARRAYS, LINES = "500x375 arrays", "text lines"
 GRAPHS = {"dali": "classic", "dali stretched": "stretched", "dali letterboxed": "letterboxed"}

@@ -147,7 +147,7 @@ def test_a_library_is_timed_only_if_its_tensor_equals_ours_and_none_without_ours
     assert ready("yolo", refused) == {"pixprep": equal, "opencv": equal}
     assert not refused
     bicubic = benchmark("families").ROWS["opencv bicubic"]
-    monkeypatch.setitem(run.ROWS, "yolo", bicubic._replace(level=1 / 255, most=-1.0))
+    monkeypatch.setitem(run.ROWS, "yolo", bicubic._replace(level=1 / 255, max_difference=-1.0))
     assert not ready("yolo", refused)
     assert set(refused) == {"pixprep"}
 

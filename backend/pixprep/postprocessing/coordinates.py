@@ -186,8 +186,8 @@ def mask_to_original(
     for start in range(top, bottom, rows):
         stop = min(bottom, start + rows)
         y, x = (each + 0.5 for each in np.ogrid[start:stop, left:right])
-        *places, depth = (_affine_function(row, x, y) for row in matrix.tolist())
-        x, y = (_quotient(each, depth * stride) for each in places)
+        *positions, depth = (_affine_function(row, x, y) for row in matrix.tolist())
+        x, y = (_quotient(each, depth * stride) for each in positions)
         found[:, start:stop, left:right] = _sampled(masks, x, y, area)
     return found.reshape(*array.shape[:-2], height, width)
 
@@ -198,10 +198,10 @@ def _affine_function(row: Sequence[float], x: F64, y: F64) -> F64:
     return np.asarray(sum(terms, row[2]))
 
 
-def _quotient(places: F64, depth: F64) -> F64:
+def _quotient(positions: F64, depth: F64) -> F64:
     """Divide positions by their depth. On the horizon, where the depth is 0, return a position outside of any mask."""
-    outside = np.full(np.broadcast_shapes(places.shape, depth.shape), -1.0)
-    return np.divide(places, depth, out=outside, where=depth != 0)
+    outside = np.full(np.broadcast_shapes(positions.shape, depth.shape), -1.0)
+    return np.divide(positions, depth, out=outside, where=depth != 0)
 
 
 def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int, ...]) -> tuple[float, ...]:

@@ -74,7 +74,7 @@ def run(
         print_text(note, file=sys.stderr)
     preview(encoded, lambda content: try_out(output, content, name=options.name))
     if options.plan or options.classifier != "tensorrt":
-        # without a plan, the next step is to create one, as a note of the build explains
+        # if the plan is missing, a note of the build explains how to create it, and this line is omitted
         say(f"next  {pixprep_command()} serve --model-repository {shlex.quote(str(output))}", file=sys.stderr)
     return 0
 

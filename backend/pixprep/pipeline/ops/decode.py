@@ -173,7 +173,7 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of four random numbers: one number per frame, or one for the first frame."""
+        """Number of blocks of four random numbers, for one number per frame or, with a random ``start``, one number."""
         return -(-self.frames // 4) if self.sample == "random" else 1
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:

@@ -94,10 +94,9 @@ def _call_error(
 
 
 def _choices(cls: type[msgspec.Struct], field: str) -> list[str]:
-    """Return the texts of the values that a field accepts, which an error message lists."""
-    parts = get_args(
-        get_type_hints(cls)[field]
-    )  # the strings of a ``Literal``, or the types of a union that contains a ``Literal``
+    """Return the names of the values that a field accepts, for the list in an error message."""
+    # the strings of a ``Literal``, or the types of a union that contains a ``Literal``
+    parts = get_args(get_type_hints(cls)[field])
     words = [str(word) for part in parts for word in (get_args(part) or (part,)) if isinstance(word, str | int)]
     return [*["a number"] * (float in parts), *words]
 

@@ -137,15 +137,15 @@ class Snapshot:
         for path, status in _entries(source):
             name = path.relative_to(source)
             is_folder = S_ISDIR(status.st_mode)
-            counts = digest if _is_shown(name) else hashlib.sha256()
-            counts.update(os.fsencode(name) + f"\0{None if is_folder else status.st_size}\0".encode())
+            target_hash = digest if _is_shown(name) else hashlib.sha256()
+            target_hash.update(os.fsencode(name) + f"\0{None if is_folder else status.st_size}\0".encode())
             if is_folder:
                 (target / name).mkdir()
             else:
-                self._copy_file(path, target / name, counts, over)
+                self._copy_file(path, target / name, target_hash, over)
         return digest.hexdigest()[:_HASH_LETTERS], signature
 
-    def _copy_file(self, source: Path, target: Path, counts: hashlib._Hash, over: Event) -> None:
+    def _copy_file(self, source: Path, target: Path, target_hash: hashlib._Hash, over: Event) -> None:
         """Copy a file and update a hash with its contents. Blocks of zeros become holes of a sparse file."""
         try:
             with source.open("rb") as old, target.open("xb") as new:
@@ -154,7 +154,7 @@ class Snapshot:
                     if over.is_set():
                         raise InterruptedError
                     if block != _ZEROS[: len(block)]:
-                        counts.update(f"{at}\0".encode() + block)
+                        target_hash.update(f"{at}\0".encode() + block)
                         new.seek(at)
                         new.write(block)
                     at += len(block)

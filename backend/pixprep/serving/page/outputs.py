@@ -24,7 +24,8 @@ from pixprep.show.summary import summary
 
 Array = npt.NDArray[Any]
 JsonObject = dict[str, Any]
-"""JSON object of a response to the page."""
+"""Part of a JSON response to the page.
+"""
 
 _MAX_LISTED = 16
 """Maximum number of values of an output that are shown individually."""

@@ -254,7 +254,7 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
-    """Return the index of the output with one score per class. None: this does not apply to exactly one output."""
+    """Return the index of the output with one score per class, or None if the number of such outputs is not one."""
     fits = [
         index
         for index, values in enumerate(outputs)
