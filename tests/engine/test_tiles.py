@@ -185,7 +185,7 @@ def test_fields_of_a_rule_are_those_that_it_uses():
                 with pytest.raises(PipelineError, match="has no effect"):
                     pp.resize_by_rule(rule=rule, **fields, **{name: value})
         if "size" in fields:
-            with pytest.raises(PipelineError, match='"size" is missing'):
+            with pytest.raises(PipelineError, match='"size" is required with "rule"'):
                 pp.resize_by_rule(rule=rule, **{name: fields[name] for name in fields if name != "size"})
 
 
