@@ -31,7 +31,7 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
         f"This run: {result['date']}, commit `{result['commit']}`, {result['processor']}, Python "
         f"{result['python']}. Each contender had as many cores as threads, and was paused while others ran. In "
         "each row, each peer has the fastest of the settings that were tried. Numbers are medians of "
-        f"{result['rounds']} rounds; the numbers in parentheses are how many times as fast pixprep is.",
+        f"{result['rounds']} rounds; the numbers in parentheses are medians of pixprep's speed-up in each round.",
         LINE,
     )
     if (load := result["load_average"]) >= measure.QUIET:
@@ -78,7 +78,9 @@ def _scaling(result: dict[str, Any]) -> str:
     """Return a sentence with the speed-up of two threads over one thread."""
     ratios = [_ratio(cell, ALONE) for cell in result["cells"] if cell["clips"] > 1 and ALONE in cell["contenders"]]
     factors = ", ".join(f"{ratio:.2f}" for ratio in ratios)
-    return f"Two threads process {factors} times as many clips as one. " if ratios else ""
+    return (
+        f"In rounds of their own, two threads processed {factors} times as many clips as one thread. " if ratios else ""
+    )
 
 
 def _faster(result: dict[str, Any]) -> str:

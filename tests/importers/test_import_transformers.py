@@ -161,8 +161,8 @@ WRONG = [
     (CLIP | {"rescale_factor": 0}, '"rescale_factor": 0 must be greater than 0'),
     (
         CLIP | {"rescale_factor": 1, "do_normalize": False},
-        '"rescale_factor": 1 is an integer, with which the class returns uint8 values that may overflow: write it '
-        "with a decimal point",
+        '"rescale_factor": 1 is an integer, so the class computes in uint8, which may overflow: write it with a '
+        "decimal point, such as 1.0",
     ),
     (CLIP | {"image_mean": [1, 2, 3, 4]}, '"image_mean": [1, 2, 3, 4] must be a finite number, or one for each'),
     (CLIP | {"image_std": [0.5, 0.5, 0]}, '"image_std": [0.5, 0.5, 0] must be greater than 0'),

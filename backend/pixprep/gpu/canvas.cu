@@ -39,7 +39,7 @@ struct Canvas {
 
 struct Plan {
     const VALUE *tables;       // tensor value of each pixel value, CHANNELS x 256, in the tensor's channel order
-    const struct Step *steps;  // arithmetic of the tables, for values that are not integers from 0 to 255
+    const struct Step *steps;  // the steps that computed the tables, for float32 values, which cannot index a table
     int step_count;
     int canvas_height;
     int canvas_width;

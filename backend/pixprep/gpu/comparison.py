@@ -91,7 +91,7 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
             break
     if not images:
         return None
-    if canvases.needs_canvases(plan):  # the placements of the samples may not contain every step of levels.cu
+    if canvases.needs_canvases(plan):  # also run every step of levels.cu, which the placements may not use
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
     shapes = [plan.spec.shape_of(*placement.size) for placement in placements]

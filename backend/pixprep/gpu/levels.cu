@@ -101,7 +101,7 @@ __device__ static inline void apply_steps(const struct Canvas &canvas, const str
         struct Levels result = image;
         if (next < canvas.step_count && reads_neighbors(steps[next].kind)) {
             neighborhood_step = steps + next++;
-            if (neighborhood_step->kind == LEVEL_BLUR) {  // the vertical blur reads `other` and writes in place
+            if (neighborhood_step->kind == LEVEL_BLUR) {  // the vertical pass reads `other` and overwrites the image
                 blur_across(*neighborhood_step, image, (float *)other);
                 __syncthreads();
             } else {

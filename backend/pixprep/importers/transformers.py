@@ -488,7 +488,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     if is_rescaled and not is_normalized and backend == "torchvision" and type(fields.take("rescale_factor")) is int:
         fields.refuse(
             "rescale_factor",
-            "is an integer, with which the class returns uint8 values that may overflow: write it with a decimal point",
+            "is an integer, so the class computes in uint8, which may overflow: write it with a decimal point, such as "
+            "1.0",
         )
     mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
     std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0

@@ -398,7 +398,7 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
     if any(
         each != (rows * tile, columns * tile) for each, (rows, columns) in zip(map(tuple, points), grids, strict=True)
     ):
-        fields.refuse("image_grid_pinpoints", f"must consist of multiples of size, {tile}")
+        fields.refuse("image_grid_pinpoints", f"must consist of heights and widths that are multiples of size, {tile}")
     resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", fit="center", filter=filter_, like=like)
     tiles = Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")
     return Made([resize], [tiles, OriginalSize(dtype="int64", name="image_sizes")])

@@ -514,7 +514,7 @@ class Resize(Traits):
         return sides
 
     def _limited(self, named: int, other: float) -> tuple[float, float]:
-        """Return the side that the rule sets, and the computed side limited to ``most``."""
+        """Return the length that the rule fixes, and the other length, reduced if it exceeds ``most``."""
         if self.rule in ("shorter", "nearer"):
             if self.most is None or (whole := rounded(other, self.rounding)) <= self.most:
                 return named, other

@@ -159,7 +159,7 @@ def shown(numbers: npt.NDArray[Any]) -> str:
 
 
 MAX_BOX = 1 << 16
-"""Maximum width or height in pixels of a box that may extend beyond the image, where the crop is padded."""
+"""Maximum width and height in pixels of a box, if boxes may extend beyond the image. The area outside is padded."""
 MAX_COUNT = 16
 """Maximum number of values per row of an input."""
 _REFERENCE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[0-9]{1,2})\])?")

@@ -310,7 +310,7 @@ def test_a_wrong_response_is_detected(usual, oracle):
     """
 
     shifted = SimpleNamespace(tensors=lambda *args: oracle.tensors(*args) + np.float32(1e-6), agrees=oracle.agrees)
-    always_rejecting = SimpleNamespace(tensors=lambda *_: pp.ImageError("CORRUPT", "it is not"))
+    always_rejecting = SimpleNamespace(tensors=lambda *_: pp.ImageError("CORRUPT", "this oracle rejects every image"))
     for wrong_oracle, protocol in itertools.product((shifted, always_rejecting), ("http", "grpc")):
         with Clients(usual, wrong_oracle) as clients:
             assert clients.ask([GOOD[0]], protocol=protocol) == "wrong"

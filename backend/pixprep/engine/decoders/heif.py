@@ -211,7 +211,7 @@ class _File:
         return tiles
 
     def _coded(self, item: Item) -> Coded:
-        """Return the size in the bitstream of an item, which must equal the size of the item."""
+        """Parse the bitstream of an item, and check that its size equals the size that the container declares."""
         data, configuration = memoryview(item.data), item.find(_CODED[self._name][1])
         coded = av1(data) if self._name == "avif" else hevc(configuration, data)
         self._units += coded.units

@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum { HUFF_LOOKAHEAD = 10 };        // bits per table look-up; larger tables do not fit into the L1 cache
-enum { LONG = 1 << 7, LAST = 128 };  // flag: code and value exceed the look-up; run length that ends a block (EOB)
+enum { LONG = 1 << 7 };              // flag of entries whose code and value exceed HUFF_LOOKAHEAD bits
+enum { LAST = 128 };                 // run length that marks the end of a block (EOB)
 enum { PADDING = 512 };              // zero bytes after the data; a block consumes at most 480 bytes
 
 // A Huffman table with its look-ups, as d_derived_tbl in libjpeg.

@@ -1,6 +1,6 @@
 // The part of libjpeg-turbo's interface for ABI 62 (libjpeg 6b) that jpeg_region.c and huffman.c need. It is declared here,
-// from the documentation, so that no header has to be installed. Field names are libjpeg's. jpeg_CreateDecompress
-// compares the size of jpeg_decompress_struct.
+// from the documentation, so that no header has to be installed. Field names are libjpeg's. The
+// structs are complete, because jpeg_CreateDecompress fails if the size of jpeg_decompress_struct differs from its own.
 #pragma once
 #include <stddef.h>
 #include <stdint.h>

@@ -3,7 +3,7 @@
 #pragma once
 #include "arguments.h"
 
-#define IDENTITY_BITS 22  // fractional bits of the weight 1 on an axis that keeps its length
+#define IDENTITY_BITS 22  // fractional bits of the weight 1.0, the only tap of an axis that is not resized
 
 static inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -68,7 +68,7 @@ def dtype_of(operator: Operator) -> str | None:
 
 
 def check_arguments(operator: Operator, values: Mapping[str, Value]) -> None:
-    """Raise PipelineError if an argument of an operator is an input of the request, but this is not supported."""
+    """Raise PipelineError if the request sets an argument of an operator that must be constant."""
     for argument, name in operator.computed.items():
         value = values.get(name)
         if isinstance(value, Image) and isinstance(value.chain[0], Pixels):

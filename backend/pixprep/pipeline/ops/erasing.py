@@ -193,7 +193,9 @@ class RandomErasing(Drawn, LevelsOp, frozen=True, tag="random_erasing"):
         """Return the spec unchanged; reject a fill value outside the range of the image."""
         if isinstance(self.value, str):
             if image.values != "normalized":
-                raise PipelineError(f'"value": "{self.value}" fills with values of the tensor: put it after normalize')
+                raise PipelineError(
+                    f'"value": "{self.value}" generates normalized values: place random_erasing after normalize'
+                )
             return image
         need_channels("value", self.value, image.channels)
         for value in as_tuple(self.value):

@@ -40,9 +40,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``pillow12``: ``Image.resize`` of Pillow before version 13, where the horizontal pass is always first.
     - ``torchvision``: torchvision v2's ``resize`` of uint8 tensors on a CPU with AVX2, with 16-bit coefficients.
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
-    - ``torch_float``: the same function, but its result remains float32. ``normalize`` may precede this resize, which
-      then receives the normalized values (DINOv3). A GPU engine computes it on the host.
-      torchvision's v1 transforms resize tensors in this way, and so does every ``weights.transforms()``.
+      torchvision's v1 transforms, and every ``weights.transforms()``, resize tensors in this way.
+    - ``torch_float``: the same function, but without the rounding, so the result is float32. ``normalize`` may precede
+      this resize, which then receives the normalized values (DINOv3). A GPU engine runs it on the CPU.
     - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
       ``bicubic`` is OpenCV's own implementation, not that of Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2. The result is float32 and is not rounded.

@@ -74,7 +74,7 @@ class Shapes:
             what = f"{count:,} masks of {height} x {width} pixels"
             raise ImageError("TOO_MANY_PIXELS", f"{what} exceed the limit of {_MAX_PIXELS:,} pixels per image")
         masks = np.zeros(self.shape, np.uint8)
-        columns, pixels = _MAX_CROSSINGS, _MAX_COVERS * masks.size
+        max_columns, max_pixels = _MAX_CROSSINGS, _MAX_COVERS * masks.size
         for index, text in enumerate(self._texts):
             shape = msgspec.json.decode(text, type=Shape).segmentation
             try:
@@ -82,7 +82,7 @@ class Shapes:
                     masks[index] = _of_runs(shape, height, width)
                     continue
                 for polygon in shape:
-                    columns, pixels = _fill(masks[index], polygon, columns, pixels)
+                    max_columns, max_pixels = _fill(masks[index], polygon, max_columns, max_pixels)
             except ValueError as error:
                 raise ImageError("BAD_RECORD", f"segmentation {index + 1} of {len(self)}: {error}") from None
         return masks if dtype is None else masks.astype(dtype)

@@ -30,7 +30,10 @@ _PACKED = {b"\x1f\x8b": "gunzip", b"\x78\x9c": "zlib-flate -uncompress <", b"\x7
 
 Feature = str | Sequence[str]
 _Found = tuple[I64, I64, ImageError | None]
-"""Offset and size of each complete record of a file, with length and checksums, and the error after the last record."""
+"""Offsets and sizes of the complete records of a file, and the error that follows the last record, or None.
+
+A size includes the length field and both checksums.
+"""
 
 
 class Records(Archives):

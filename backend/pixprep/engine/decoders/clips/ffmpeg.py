@@ -397,7 +397,7 @@ class _Reader:
         return frames
 
     def _check_time(self) -> None:
-        """Raise ImageError TOO_MANY_PIXELS after the deadline of the clip."""
+        """Raise ImageError (TOO_MANY_PIXELS) if the clip has taken longer than ``max_decode_s``."""
         if monotonic() > self._ends_at:
             limit = self._limits.max_decode_s
             raise ImageError("TOO_MANY_PIXELS", f"decoding takes longer than {limit} s (parameter max_decode_s)")

@@ -41,7 +41,7 @@ def _slice(data: memoryview, n_bytes: int) -> tuple[int, int] | None:
 
 
 def _unit_heads(data: memoryview, n_bytes: int) -> Iterator[tuple[int, int]]:
-    """Iterate over the first two bytes of each of the first NAL units."""
+    """Yield the two header bytes of each NAL unit, for at most ``_MAX_UNITS`` units."""
     at = 0
     for _ in range(_MAX_UNITS):
         if at + n_bytes + 2 > len(data):
