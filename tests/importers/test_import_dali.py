@@ -240,9 +240,9 @@ REFUSED = [
     (
         "ExpandDims",
         {"axes": [0, 1, 2]},
-        '"axes": [0, 1, 2] must be the indices of at most 2 dimensions of size one in the result',
+        '"axes": [0, 1, 2] must contain at most 2 indices, each from 0 to the number of dimensions',
     ),
-    ("ExpandDims", {"axes": [4]}, '"axes": [4] must be the indices of at most 2'),
+    ("ExpandDims", {"axes": [4]}, '"axes": [4] must contain at most 2 indices'),
     ("WarpAffine", {"size": [9.0, 9.0]}, "its matrix must have 2 rows of 3 finite numbers"),
     ("WarpAffine", WARPED | {"interp_type": 2}, '"interp_type": 2 must be one of 0 (nearest), 1 (bilinear)'),
     ("WarpAffine", WARPED | {"dtype": FLOAT}, '"dtype": 9 must be 0 (uint8), the type of the image'),
@@ -371,7 +371,7 @@ REFUSED = [
     (
         EXPRESSION,
         {"expression_desc": "sub(&0 $0:int32)", "integer_constants": [2]},
-        "\"expression_desc\": 'sub(&0 $0:int32)' results in integers",
+        "\"expression_desc\": 'sub(&0 $0:int32)' computes in integers",
     ),
     (
         EXPRESSION,
@@ -453,7 +453,7 @@ REFUSED_CHAINS = [
     ),
     (
         [DECODE, RESIZE, HALF, (EXPRESSION, {"expression_desc": "fdiv(&0 $0:int32)", "integer_constants": [255]})],
-        "results in float16, which is not supported: write 127.0 instead of 127",
+        "computes in float16, which is not supported: write the constant as a float, such as 127.0",
     ),
     ([DECODE, ("Pad", {})], 'without "shape", the size depends on the other images of the batch, which'),
     (

@@ -51,7 +51,7 @@ KINDS = (
 Warps that are implemented only on the host are not included.
 """
 MODES: tuple[str, ...] = get_args(PaddingMode)
-_ALIGNED = 16
+_ALIGNMENT = 16
 
 
 def needs_canvases(plan: TensorPlan) -> bool:
@@ -143,7 +143,7 @@ class _Data:
         """Store bytes, unless the same bytes are already stored. Return their offset, which is a multiple of 16."""
         if some not in self._places:
             self._places[some] = len(self.whole)
-            self.whole += some + bytes(-len(some) % _ALIGNED)
+            self.whole += some + bytes(-len(some) % _ALIGNMENT)
         return self._places[some]
 
 

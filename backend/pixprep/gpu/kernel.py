@@ -210,7 +210,8 @@ def _fill(tensor: Any, spec: TensorSpec) -> None:
 def lay(tensor: Any, out: Any) -> None:
     """Queue the copy of a dense tensor to the upper left corner of an array.
 
-    One call copies several lines. CuPy's own copy is not used, because CuPy would have to compile a kernel.
+    Each call of ``memcpy2DAsync`` copies a whole plane. CuPy's own copy is not used, because CuPy would have to compile
+    a kernel.
     """
     stream, runtime = cupy.cuda.get_current_stream(), cupy.cuda.runtime
     axis = tensor.ndim - 1  # axis of the lines; along later axes, such as channels, both arrays have the same strides

@@ -214,7 +214,7 @@ def _runs(clip: Packets, name: str, sequences: Sequences) -> Iterator[_Run]:
         before = (key for key in reversed(keys) if key <= position and clip.packets[key].pts <= stamp)
         begin = next(filter(may_begin, before), None)
         if begin is None:
-            raise _Refused("no packet at which a decoder can begin")
+            raise _Refused("no key frame at which a decoder can start")
         begins.setdefault(begin, []).append(position)
     if sum(max(wanted) + 1 - begin for begin, wanted in begins.items()) > _MAX_AGAIN * len(clip.packets):
         raise _Refused("groups of pictures overlap")

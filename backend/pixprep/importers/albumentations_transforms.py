@@ -405,7 +405,7 @@ def _coarse_dropout(walk: Walk, fields: Fields) -> None:
 def _warp(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPerspective], **how: Any) -> None:
     """Add an op that warps the image as OpenCV does.
 
-    Boxes are the bounding boxes of their four warped corners, which is the ``rotate_method`` ``largest_box``.
+    Each box becomes the bounding box of its four warped corners, as with the ``rotate_method`` ``largest_box``.
     """
     if walk.version < _WARP_SINCE:
         raise PipelineError(

@@ -336,12 +336,12 @@ def _form(name: str, where: str) -> Form:
     Raises:
         PipelineError: The batches of the class are not supported.
     """
-    form = FORMS.get(name)
-    if form is None:
+    batch_form = FORMS.get(name)
+    if batch_form is None:
         raise PipelineError(
             f"{where}: {name} is not supported by ImageProcessor: use from_transformers, or pass original="
         )
-    return form
+    return batch_form
 
 
 def _config(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

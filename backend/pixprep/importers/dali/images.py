@@ -207,7 +207,10 @@ def _arithmetic(inputs: Sequence[Value], fields: Fields) -> Image:
     is_integer = image.dtype == "uint8" and name != "fdiv"
     if other.values.dtype.kind != "f" and (is_integer or image.dtype == "float16"):
         result = "integers" if is_integer else "float16"
-        fields.refuse("expression_desc", f"results in {result}, which is not supported: write 127.0 instead of 127")
+        fields.refuse(
+            "expression_desc",
+            f"computes in {result}, which is not supported: write the constant as a float, such as 127.0",
+        )
     image.check_unrounded()
     if other.values.dtype.kind == "f":
         constants = tuple(map(shortest_decimal, constants))
@@ -370,7 +373,7 @@ def _expand_dims(image: Image, fields: Fields) -> Image:
     axes = [*image.layout]
     for at in sorted(finite(fields.take("axes", []))):
         if at not in range(len(axes) + 1) or axes.count("1") == MAX_ONES:
-            fields.refuse("axes", f"must be the indices of at most {MAX_ONES} dimensions of size one in the result")
+            fields.refuse("axes", f"must contain at most {MAX_ONES} indices, each from 0 to the number of dimensions")
         axes.insert(int(at), "1")
     return replace(image, layout="".join(axes), is_expanded=True)
 

@@ -25,9 +25,9 @@ from pixprep.spec import DALIS, ImageSpec, SideRounding
 
 Rows = npt.NDArray[np.float64]
 MAX_RATIO = 60
-"""Maximum aspect ratio of the images for which a resize op is compared with a graph."""
+"""A resize op is compared with the DALI graph for image sizes up to this aspect ratio."""
 LARGEST = 4096
-"""Maximum height and width of the images for which a resize op is compared with a graph."""
+"""A resize op is compared with the DALI graph for images up to this height and width."""
 _HEIGHTS_PER_ARRAY = 64
 UNKNOWN = -(1 << 40)
 """Placeholder for an unknown number, such as the size after an op that rejects the image."""

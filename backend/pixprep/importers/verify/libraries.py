@@ -71,5 +71,5 @@ def _version(module: str) -> str:
 
 
 def absent(key: str) -> Library:
-    """Return the library with this key as unusable, so that stored results are used instead."""
+    """Return a ``Library`` that is marked as unusable, so that stored results are used instead."""
     return Library(TABLE[key][0], None, "not used, because frozen vectors were requested")

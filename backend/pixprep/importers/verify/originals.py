@@ -40,7 +40,7 @@ ROUND: Mapping[SideRounding, Callable[[float], float]] = {
 }
 """NumPy functions by rounding mode."""
 ORDER = 13 if int(PIL.__version__.partition(".")[0]) >= 13 else 12
-"""Major version of Pillow in which the order of the two resize passes is the same as in the installed version."""
+"""Order of the resize passes in the installed Pillow: 13 for Pillow 13 and later, 12 for all earlier versions."""
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,11 @@ def _affine_by_opencv(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
     height, width = pixels.shape[:2]
     inverse = import_module("torchvision.transforms.functional")._get_inverse_affine_matrix  # noqa: SLF001
     center = op.center or (width * 0.5, height * 0.5)
-    numbers = np.array(inverse(list(center), op.angle, list(op.translate), op.scale, list(op.shears))).reshape(2, 3)
-    numbers[:, 2] += 0.5 * (numbers[:, :2].sum(1) - 1)
+    matrix = np.array(inverse(list(center), op.angle, list(op.translate), op.scale, list(op.shears))).reshape(2, 3)
+    matrix[:, 2] += 0.5 * (matrix[:, :2].sum(1) - 1)
     result: Array = cv2.warpAffine(
         np.ascontiguousarray(pixels),
-        numbers,
+        matrix,
         (width, height),
         flags=getattr(cv2, _CV2_FILTERS[op.filter]) | cv2.WARP_INVERSE_MAP,
         borderMode=getattr(cv2, f"BORDER_{_CV2_BORDERS[op.padding_mode or 'constant']}"),
