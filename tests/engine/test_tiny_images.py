@@ -41,10 +41,10 @@ def of_limit(limit, kind):
     one = one_of(*dict.fromkeys(int(number) if kind is int else float(number) for number in numbers))
     pair = st.tuples(one, one).map(sorted)
     if isinstance(limit, limits.Within):
-        return st.one_of(*[st.tuples(*[one] * count) for count in limit.counts]) if limit.counts else one
+        return st.one_of(*[st.tuples(*[one] * count) for count in limit.lengths]) if limit.lengths else one
     if isinstance(limit, limits.Spread):
         several = {1: one_of(0, min(-least, most)), 2: pair, 4: st.builds(lambda x, y: [*x, *y], pair, pair)}
-        return st.one_of(*[several[count] for count in limit.counts])
+        return st.one_of(*[several[count] for count in limit.lengths])
     return pair
 
 
