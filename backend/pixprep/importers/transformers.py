@@ -31,9 +31,9 @@ from pixprep.importers.transformers_classes import (
     HARMLESS,
     NEEDED,
     ONLY_PIL,
-    UNNAMED_VIDEO,
     UNUSED,
     VIDEO_DEFAULTS,
+    VIDEO_OUTPUTS,
     WITHOUT_PIL,
 )
 from pixprep.importers.transformers_patches import PATCHED, patched
@@ -165,8 +165,7 @@ def from_transformers(
     output = None
     if clip:
         first, layout = clip, "tchw"
-    if clip and processor not in UNNAMED_VIDEO:
-        output = "pixel_values" if processor == "InstructBlipVideoVideoProcessor" else "pixel_values_videos"
+        output = VIDEO_OUTPUTS.get(processor, "pixel_values_videos")
     tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout, name=output)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])

@@ -222,8 +222,11 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Supported video processors, with the default values of all fields that a configuration may omit."""
 
-UNNAMED_VIDEO = ("TimesformerVideoProcessor", "VideoMAEVideoProcessor", "VivitVideoProcessor")
-"""Video processors whose pipelines have an output with the default name ``tensor``, as since format ``pixprep/1``."""
+VIDEO_OUTPUTS: dict[str, str | None] = {
+    "InstructBlipVideoVideoProcessor": "pixel_values",
+    **dict.fromkeys(("TimesformerVideoProcessor", "VideoMAEVideoProcessor", "VivitVideoProcessor")),
+}
+"""Names of the output of video processors. None: the default of the op. All others return ``pixel_values_videos``."""
 
 UNUSED = {
     "SegGptImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),
