@@ -74,6 +74,18 @@ def test_the_work_that_computes_the_pixels_is_waited_for(gpu):
     device.close()
 
 
+def test_the_lanes_wait_for_the_stream_of_a_cupy_array(gpu):
+    """A pipeline with open sizes does not call ``empty`` before its lanes."""
+    device, stream = gpu.Gpu(0), gpu.cupy.cuda.Stream
+    caller = stream(non_blocking=True)
+    with caller:
+        device.array(gpu.cupy.asarray(scene(60, 90)))
+    stream.waited_for = ()
+    with device.lane():
+        assert caller in [event.stream for event in stream.waited_for]
+    device.close()
+
+
 def test_pixels_in_the_memory_of_another_gpu_are_rejected(gpu):
     """A kernel that reads them would end all work of the process on the GPU."""
     pipeline = pp.Pipeline([pp.pixels(), *AFTER_DECODE])

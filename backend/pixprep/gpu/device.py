@@ -156,8 +156,8 @@ class Gpu:
         with self._device:
             if isinstance(value, cupy.ndarray):
                 self._check_device(value.device.id)
-                return value
-            if hasattr(value, "__dlpack__"):
+                array = value
+            elif hasattr(value, "__dlpack__"):
                 kind, index = value.__dlpack_device__()
                 if kind != _DLPACK_CUDA:
                     return host_array(value)
