@@ -87,7 +87,8 @@ def killed(code, count):
 
 def run(code, **options):
     """Run code in a separate process that defines ``loader``, a Loader with 400 samples."""
-    head = "from support.loading import PLAIN, samples\nimport pixprep as pp\n"
+    head = "import signal\nfrom support.loading import PLAIN, samples\nimport pixprep as pp\n"
+    head += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored if the tests run in the background
     head += "loader = pp.Loader(samples(400), PLAIN, batch_size=8, threads=2)\n"
     command = [sys.executable, "-W", "error", "-c", head + code]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
