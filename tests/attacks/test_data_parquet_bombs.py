@@ -67,7 +67,7 @@ def test_a_row_group_that_expands_is_rejected(tmp_path, pool, name):
         pytest.raises(pp.ImageError, match=r"a\.parquet, row 0: the row group 0 takes more than 134,217,728"),
     ):
         source[0]
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 50
     assert pool.max_memory() < 400 * MIB
     assert source[-1]["image"] == small_jpeg(0)
 
