@@ -10,7 +10,7 @@ import pytest
 
 from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, tensor
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers_classes import DEFAULTS, FIXED
+from pixprep.importers.transformers.classes import DEFAULTS, FIXED
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from support.compare import assert_close
 from support.hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit

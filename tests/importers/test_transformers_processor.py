@@ -8,9 +8,9 @@ import pytest
 
 from pixprep import ImageError, PipelineError, SetupError
 from pixprep.importers.transformers import CLASSES
-from pixprep.importers.transformers_batches import FORMS
-from pixprep.importers.transformers_classes import FIXED
-from pixprep.importers.transformers_processor import ImageProcessor
+from pixprep.importers.transformers.batches import FORMS
+from pixprep.importers.transformers.classes import FIXED
+from pixprep.importers.transformers.processor import ImageProcessor
 from support.images import png, scene
 from support.importing import refusal
 
@@ -91,7 +91,7 @@ def test_keyword_arguments_that_are_not_supported_are_named():
 
 def test_the_original_is_called_if_the_configuration_is_not_supported(monkeypatch):
     warned = []
-    monkeypatch.setattr("pixprep.importers.transformers_processor.log.warning", lambda *words: warned.append(words))
+    monkeypatch.setattr("pixprep.importers.transformers.processor.log.warning", lambda *words: warned.append(words))
 
     def original(images, *arguments, **options):
         return images, arguments, options

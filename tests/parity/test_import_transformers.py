@@ -14,7 +14,7 @@ from PIL import Image
 
 from pixprep import Engine, ImageError, Pipeline, PipelineError, letterbox, resize
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers_classes import DEFAULTS, FIXED, HARMLESS, UNUSED, WITHOUT_PIL
+from pixprep.importers.transformers.classes import DEFAULTS, FIXED, HARMLESS, UNUSED, WITHOUT_PIL
 from pixprep.importers.verify.originals import size_of
 from pixprep.plan.sizes import max_detr_side
 from support.compare import assert_close

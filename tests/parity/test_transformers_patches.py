@@ -12,9 +12,9 @@ import pytest
 
 from pixprep import Engine, ImageError, PipelineError
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers_classes import FIXED, HARMLESS, ONLY_PIL, WITHOUT_PIL
-from pixprep.importers.transformers_patches import PATCHED
-from pixprep.importers.transformers_sizes import MAX_OPEN_SIDE, SIZED
+from pixprep.importers.transformers.classes import FIXED, HARMLESS, ONLY_PIL, WITHOUT_PIL
+from pixprep.importers.transformers.patches import PATCHED
+from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, SIZED
 from support.compare import assert_close
 from support.hub_configs import TILED
 from support.images import noise, png, read, scene

@@ -11,9 +11,9 @@ import pytest
 
 from pixprep import ImageError, PipelineError
 from pixprep.importers.transformers import CLASSES
-from pixprep.importers.transformers_batches import FORMS
-from pixprep.importers.transformers_classes import FIXED
-from pixprep.importers.transformers_processor import ImageProcessor
+from pixprep.importers.transformers.batches import FORMS
+from pixprep.importers.transformers.classes import FIXED
+from pixprep.importers.transformers.processor import ImageProcessor
 from support.hub_configs import TILED
 from support.images import jpeg, noise, png, read, scene
 

@@ -9,7 +9,7 @@ import pixprep as pp
 from pixprep.engine.decoders import Limits
 from pixprep.engine.decoders.clips import ffmpeg
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers_classes import VIDEO_DEFAULTS
+from pixprep.importers.transformers.classes import VIDEO_DEFAULTS
 from support.clips import CODECS, clip
 
 av = pytest.importorskip("av")

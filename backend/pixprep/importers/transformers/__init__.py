@@ -1,6 +1,6 @@
 """Imports the configuration of an image processor or a video processor of Hugging Face transformers 5.
 
-The library need not be installed. The module ``transformers_classes`` contains the defaults of fields that a
+The library need not be installed. The module ``classes`` contains the defaults of fields that a
 configuration omits; a parity test compares these defaults with the library. As in transformers, the arithmetic depends
 on the backend: ``torchvision`` is the default of ``AutoImageProcessor``, and ``pil`` is used by the classes named
 ``...Pil``. Between the backends, a few pixel values per thousand differ by 1.
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
-from pixprep.importers.transformers_classes import (
+from pixprep.importers.transformers.classes import (
     BGR,
     COMMON,
     DEFAULTS,
@@ -36,8 +36,8 @@ from pixprep.importers.transformers_classes import (
     VIDEO_OUTPUTS,
     WITHOUT_PIL,
 )
-from pixprep.importers.transformers_patches import PATCHED, patched
-from pixprep.importers.transformers_sizes import SIZED, is_float, sized
+from pixprep.importers.transformers.patches import PATCHED, patched
+from pixprep.importers.transformers.sizes import SIZED, is_float, sized
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.batch import Batch
-from pixprep.importers.transformers_classes import DEFAULTS, DETRS
-from pixprep.importers.transformers_patches import PATCHED
+from pixprep.importers.transformers.classes import DEFAULTS, DETRS
+from pixprep.importers.transformers.patches import PATCHED
 
 Array = npt.NDArray[Any]
 Sides = tuple[int, int]

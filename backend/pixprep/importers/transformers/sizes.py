@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from pixprep.importers.fields import Fields, sides
-from pixprep.importers.transformers_classes import (
+from pixprep.importers.transformers.classes import (
     BICUBIC,
     BILINEAR,
     CLIP,

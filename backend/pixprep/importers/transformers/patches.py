@@ -11,8 +11,8 @@ from math import sqrt
 from typing import Any
 
 from pixprep.importers.fields import Fields
-from pixprep.importers.transformers_classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, class_fields
-from pixprep.importers.transformers_sizes import MAX_OPEN_SIDE, Made
+from pixprep.importers.transformers.classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, class_fields
+from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, Made
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Op,

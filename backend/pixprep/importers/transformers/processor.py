@@ -1,6 +1,6 @@
 """Provides image processors that replace those of Hugging Face transformers and return the same outputs.
 
->>> from pixprep.importers.transformers_processor import ImageProcessor
+>>> from pixprep.importers.transformers.processor import ImageProcessor
 >>> processor = ImageProcessor({"image_processor_type": "Qwen2VLImageProcessor"})
 >>> processor.merge_size
 2
@@ -27,8 +27,8 @@ from pixprep.engine.decoders.pixels import host_array
 from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PipelineError, needing, printable
 from pixprep.importers.transformers import CLASSES, Backend, from_transformers, processor_of, read_processor
-from pixprep.importers.transformers_batches import FORMS, Form, Processed, combined, split_info
-from pixprep.importers.transformers_classes import DETRS, ONLY_PIL
+from pixprep.importers.transformers.batches import FORMS, Form, Processed, combined, split_info
+from pixprep.importers.transformers.classes import DETRS, ONLY_PIL
 from pixprep.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
