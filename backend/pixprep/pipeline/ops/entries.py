@@ -30,7 +30,7 @@ def known() -> dict[str, type[Op]]:
 @cache
 def _known(_: int) -> dict[str, type[Op]]:
     """Build the dict of ``known``, cached by the number of classes, because a user's own op adds a class later."""
-    return {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}  # type: ignore[arg-type]
+    return {op_name(cls): cls for cls in KINDS if op_name(cls) != cls.__name__}
 
 
 def read(entry: object, where: str) -> Op:

@@ -46,17 +46,7 @@ class Sharpness(ColorOp, frozen=True, tag="sharpness"):
 
 
 class RandomSharpness(RandomlyApplied, Sharpness, frozen=True, tag="random_sharpness"):
-    """Sharpens or smooths some of the images.
-
-    The op reproduces torchvision v2's ``RandomAdjustSharpness``.
-
-    Args:
-        p: Probability that the op is applied, 0 to 1.
-        factor, like: as in ``sharpness``.
-
-    Example:
-        {"op": "random_sharpness", "factor": 2}
-    """
+    """Changes the sharpness with probability ``p``, like torchvision v2's ``RandomAdjustSharpness``."""
 
     p: Fraction = 0.5
 

@@ -9,6 +9,7 @@ The annotation of a field contains its limits; see ``limits``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -232,9 +233,22 @@ class Whether(Drawn):
 
 
 class RandomlyApplied(Drawn):
-    """Mixin that makes a deterministic op, the other base class, a random op that is applied with probability ``p``."""
+    """Mixin that makes a deterministic op, the other base class, a random op that is applied with probability ``p``.
+
+    The docstring of such a class is one sentence; the fields and the example of the deterministic op are appended.
+    """
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        (kind,) = (base for base in cls.__bases__ if issubclass(base, Op))
+        name = re.sub(r"\B(?=[A-Z])", "_", cls.__name__).lower()
+        own = [field for field in kind.__struct_fields__ if field not in Op.__struct_fields__]
+        note = "p: Probability that the op is applied, 0 to 1."
+        fields = [*(f"{field}: as in ``{op_name(kind)}``." for field in own), note]
+        example = (kind.__doc__ or "").partition("Example:\n")[2].strip().replace(f'"{op_name(kind)}"', f'"{name}"')
+        cls.__doc__ = "\n    ".join([f"{cls.__doc__}\n\nArgs:", *fields]) + f"\n\nExample:\n    {example}"
 
     def lower(self: Any, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         return before.do(Chosen(RandomStep(key, bare(self)), ((self.step(),),)))
@@ -336,7 +350,7 @@ def as_kind(kind: type[AnOp], op: object, **fields: object) -> AnOp:
     return kind(**own_fields(op, kind) | fields)
 
 
-def op_name(op: Op) -> str:
+def op_name(op: Op | type[Op]) -> str:
     """Return the type of the op in the file, such as ``center_crop``."""
     return str(op.__struct_config__.tag)
 

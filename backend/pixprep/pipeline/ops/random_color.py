@@ -35,95 +35,37 @@ Strength = float | tuple[float, float] | None
 
 
 class RandomGray(RandomlyApplied, Grayscale, frozen=True, tag="random_gray"):
-    """Converts the image to grayscale with probability ``p``.
-
-    The op reproduces torchvision v2's ``RandomGrayscale``.
-
-    Args:
-        p: Probability that the op is applied, 0 to 1.
-        like: as in ``grayscale``.
-
-    Example:
-        {"op": "random_gray"}
-    """
+    """Converts the image to grayscale with probability ``p``, like torchvision v2's ``RandomGrayscale``."""
 
     p: Fraction = 0.1
 
 
 class RandomPosterize(RandomlyApplied, Posterize, frozen=True, tag="random_posterize"):
-    """Keeps only the upper bits of each pixel value, with probability ``p``.
-
-    The op reproduces torchvision v2's ``RandomPosterize``.
-
-    Args:
-        bits: as in ``posterize``.
-        p: Probability that the op is applied, 0 to 1.
-
-    Example:
-        {"op": "random_posterize", "bits": 4}
-    """
+    """Keeps only the upper bits of pixel values with probability ``p``, like torchvision v2's ``RandomPosterize``."""
 
     p: Fraction = 0.5
 
 
 class RandomSolarize(RandomlyApplied, Solarize, frozen=True, tag="random_solarize"):
-    """Inverts all pixel values at or above a threshold, with probability ``p``.
-
-    The op reproduces torchvision v2's ``RandomSolarize``.
-
-    Args:
-        threshold: as in ``solarize``.
-        p: Probability that the op is applied, 0 to 1.
-
-    Example:
-        {"op": "random_solarize", "threshold": 128}
-    """
+    """Inverts pixel values at or above a threshold with probability ``p``, like torchvision v2's ``RandomSolarize``."""
 
     p: Fraction = 0.5
 
 
 class RandomAutocontrast(RandomlyApplied, Autocontrast, frozen=True, tag="random_autocontrast"):
-    """Stretches the pixel values of each channel to the full range, with probability ``p``.
-
-    The op reproduces torchvision v2's ``RandomAutocontrast``.
-
-    Args:
-        p: Probability that the op is applied, 0 to 1.
-        like: as in ``autocontrast``.
-
-    Example:
-        {"op": "random_autocontrast"}
-    """
+    """Stretches each channel to the full range with probability ``p``, like torchvision v2's ``RandomAutocontrast``."""
 
     p: Fraction = 0.5
 
 
 class RandomEqualize(RandomlyApplied, Equalize, frozen=True, tag="random_equalize"):
-    """Equalizes the histogram of each channel, with probability ``p``.
-
-    The op reproduces torchvision v2's ``RandomEqualize``.
-
-    Args:
-        p: Probability that the op is applied, 0 to 1.
-
-    Example:
-        {"op": "random_equalize"}
-    """
+    """Equalizes the histogram of each channel with probability ``p``, like torchvision v2's ``RandomEqualize``."""
 
     p: Fraction = 0.5
 
 
 class RandomInvert(RandomlyApplied, Invert, frozen=True, tag="random_invert"):
-    """Inverts the colors of the image with probability ``p``.
-
-    The op reproduces torchvision v2's ``RandomInvert``.
-
-    Args:
-        p: Probability that the op is applied, 0 to 1.
-
-    Example:
-        {"op": "random_invert"}
-    """
+    """Inverts the pixel values with probability ``p``, like torchvision v2's ``RandomInvert``."""
 
     p: Fraction = 0.5
 
