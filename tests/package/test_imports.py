@@ -33,7 +33,7 @@ ALLOWED_IMPORTS = {
 The door consists of the modules outside of the packages.
 """
 
-PUBLIC = {"pixprep", "__main__", "boxes", "detector", "way_back", "ray"}
+PUBLIC = {"pixprep", "__main__", "boxes", "ray"}
 """Modules outside of the packages that only give public names to objects of the packages. No module imports them."""
 REGISTRY = {
     **dict.fromkeys(

@@ -52,7 +52,6 @@ def test_the_schema_contains_every_op_and_field():
 
 
 VALID_OPS = f"valid ops: {', '.join(OPS)}"
-SERVING = "it is an argument of Engine and a parameter of the Triton model instead"
 MISTAKES = {
     # the document
     "": "not JSON: the file is empty",
@@ -96,15 +95,6 @@ MISTAKES = {
     HEAD + '{"op": "pad", "height": 9, "width": 9, "fill": true}, ' + TAIL: (
         'ops[1] "pad": fill: expected an integer or a string or a list, got true or false'
     ),
-    # fields that were removed from the format
-    **{
-        HEAD.replace('"decode"', f'"decode", {field}') + TAIL: f'ops[0] "decode": no such field {hint}'
-        for field, hint in {
-            '"damage": "lenient"': f'"damage"; {SERVING}',
-            '"decoder": "cpu"': f'"decoder"; {SERVING}',
-            '"scale": "auto"': '"scale"; write "reduced": true instead of "scale": "auto"',
-        }.items()
-    },
     # values
     HEAD + '{"op": "resize", "size": NaN}, ' + TAIL: "$.ops[1].size: line 1 column {}: NaN is not a JSON number".format(
         len(HEAD + '{"op": "resize", "size": ') + 1

@@ -424,9 +424,8 @@ def test_an_oversized_request_is_rejected_and_others_are_processed(start):
 
 def test_the_engine_receives_the_damage_policy(start, gpu_engines):
     start(device="GPU", **zero(damage="lenient", decoder="cuda", outputs="cpu"))
-    start(device="GPU", **zero(decoder="fastest", outputs="cpu"))  # an option of earlier versions
     ways = [(options["damage"], options["decoder"]) for _, options in gpu_engines]
-    assert ways == [("lenient", "cuda"), (None, "consistent")]
+    assert ways == [("lenient", "cuda")]
 
 
 def test_decoded_damaged_jpegs_are_counted(start):

@@ -120,8 +120,6 @@ class EngineOptions:
     odd_range: Annotated[bool, Shell(is_hidden=True)] = False
 
     def __post_init__(self) -> None:
-        if str(self.decoder) == "fastest":
-            raise PipelineError('decoder "fastest" was removed: use "consistent", which is the default')
         for name, value, choices in (("damage", self.damage, DAMAGES), ("decoder", self.decoder, CODECS)):
             if value is not None and value not in choices:
                 raise PipelineError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

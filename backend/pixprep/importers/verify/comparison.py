@@ -147,7 +147,7 @@ def reject_unverifiable(pipeline: Pipeline) -> None:
             'decode: "reduced": true cannot be verified, because no library decodes to the same pixels: '
             'verify the pipeline without "reduced"; docs/decisions-decoding.md describes the differences'
         )
-    if any(isinstance(op, ops.Resize) and op.like == "torch_float" for op in pipeline.side_ops):
+    if any(isinstance(op, ops.Resize) and PROFILES[op.like].takes_real for op in pipeline.side_ops):
         raise PipelineError(
             'resize: "like": "torch_float" cannot be verified, because normalize may precede it: compare the tensors '
             "with those of the training code"

@@ -102,7 +102,7 @@ def every() -> list[Op]:
     """
     found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
     for like, profile in PROFILES.items():
-        if like == "torch_float":
+        if profile.takes_real:
             continue
         for antialias, filters in (
             (True, profile.antialiased),

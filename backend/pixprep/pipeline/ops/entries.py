@@ -13,13 +13,6 @@ from pixprep.pipeline.ops.faults import message, quoted
 from pixprep.pipeline.ops.op import KINDS, Op, op_name
 
 SURROGATE = "a string contains an unpaired surrogate"
-_SERVING = "; it is an argument of Engine and a parameter of the Triton model instead"
-_MOVED = {
-    ("decode", "damage"): _SERVING,
-    ("decode", "decoder"): _SERVING,
-    ("decode", "scale"): '; write "reduced": true instead of "scale": "auto"',
-}
-"""Replacements for fields of files that were written before ``pixprep/1`` was published."""
 
 
 def known() -> dict[str, type[Op]]:
@@ -56,8 +49,7 @@ def read(entry: object, where: str) -> Op:
     fields = ["op", *cls.__struct_encode_fields__]
     for key in entry:
         if key not in fields:
-            near = _MOVED.get((name, key)) or field_hint(key, fields)
-            raise PipelineError(f"{where}: no such field {quoted(key)}{near}")
+            raise PipelineError(f"{where}: no such field {quoted(key)}{field_hint(key, fields)}")
     try:
         return msgspec.convert(entry, cls)
     except msgspec.ValidationError as error:

@@ -346,7 +346,7 @@ def check_max_size(max_size: int | None, sides: Iterable[object], *, is_only: bo
 
 def resized(op: Resizing, image: ImageSpec) -> ImageSpec:
     """Return the spec with the values that a resize by ``op`` returns. Reject images that are already normalized."""
-    if op.like == "torch_float" and image.values == "normalized":
+    if PROFILES[op.like].takes_real and image.values == "normalized":
         return image
     need_pixel_values(image)
     return replace(image, values="real") if op.filter in PROFILES[op.like].real else image

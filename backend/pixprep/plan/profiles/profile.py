@@ -63,6 +63,7 @@ class Profile:
         takes_scale: Whether the library accepts a scale (OpenCV's ``fx`` and ``fy``). If so, the op's field
             ``subpixel`` uses this scale.
         real: Filters whose results are float32 and not rounded.
+        takes_real: Whether the resize accepts float32 values, so that ``normalize`` may precede it.
         is_hosts: Whether the resize runs on the host even if the device is a GPU, because it has no CUDA kernel.
         across: Filters whose coefficients on one axis depend on the size of the other axis.
         reducible: Filters whose antialiased resize is supported for JPEGs that are decoded at a reduced size.
@@ -88,6 +89,7 @@ class Profile:
     subpixel: bool | None = None
     takes_scale: bool = False
     real: tuple[Filter, ...] = ()
+    takes_real: bool = False
     is_hosts: bool = False
     across: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()

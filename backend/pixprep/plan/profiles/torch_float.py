@@ -25,5 +25,6 @@ PROFILE = replace(
     title="PyTorch in float32",
     original=LIBRARY._replace(resize=original),
     real=torch.PROFILE.antialiased,
+    takes_real=True,
     is_hosts=True,
 )

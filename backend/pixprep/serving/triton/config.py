@@ -135,8 +135,6 @@ def options(config: Mapping[str, Any]) -> Options:
             near = get_close_matches(key, PARAMETERS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"the parameters are {', '.join(PARAMETERS)}"
             raise PipelineError(f"parameters: unknown parameter {quoted(key)}; {hint}")
-    if parameters.get("decoder") == "fastest":  # the choice was removed, but old files must still load
-        parameters["decoder"] = "consistent"
     instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
     cores_per_instance = max(1, cores() // instances)
     words = {name: _choice(parameters, name, choices) for name, choices in CHOICES.items()}

@@ -1,3 +1,0 @@
-"""Former name of ``pixprep.postprocessing.detections``."""
-
-from pixprep.postprocessing.detections import *  # noqa: F403
