@@ -187,7 +187,7 @@ opencv-versions: .venv/.dev
 	$(VENV)/python tools/opencv_versions.py write $(OPENCVS:%=build/opencv/%.json)
 
 parity: .venv-parity/.done
-	.venv-parity/bin/pytest -m "" tests/parity tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
+	.venv-parity/bin/pytest -m "" tests/parity tests/serving/test_table.py tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
 	    tests/engine/test_opencv_warp.py tests/engine/test_alignment.py
 
 parity-tensorflow: .venv-tensorflow/.done

@@ -18,13 +18,17 @@ class Progress:
         self._bar: Any = None
 
     def to(self, done: int, total: int | None) -> None:
-        """Update the bar to ``done`` of ``total`` items; ``total`` is None if it is unknown."""
+        """Update the bar to ``done`` of ``total`` items; ``total`` is None if it is unknown.
+
+        The rate and the remaining time ignore the items of the first call, which an earlier run may have completed.
+        """
         if self._bar is None:
             if find_spec("tqdm") is None:  # the features that need tqdm report that it is missing
                 return
             tqdm = import_module("tqdm")
             hidden = False if "ipykernel" in sys.modules else None  # None: hide the bar unless stderr is a terminal
-            self._bar = tqdm.tqdm(total=total, unit=f" {self._unit}", leave=False, disable=hidden)
+            unit = f" {self._unit}"
+            self._bar = tqdm.tqdm(total=total, unit=unit, leave=False, disable=hidden, initial=done)
         self._bar.update(done - self._bar.n)
 
     @contextmanager

@@ -44,6 +44,10 @@ OPTIONAL = {
         "pixprep.training.sources.row_groups",
         "reading Parquet files needs pyarrow ({error}): pip install pyarrow",
     ),
+    "table": (
+        "pixprep.serving.embedded.parquet:write",
+        "a .parquet table needs pyarrow ({error}): pip install pyarrow",
+    ),
     "lmdb": ("lmdb", "reading LMDB databases needs lmdb ({error}): pip install lmdb"),
     "checksums": (
         "pixprep.training.sources.checksum:masked",

@@ -50,6 +50,7 @@ REGISTRY = {
     "engine.decoders.clips.ffmpeg:decode": "av",
     "engine.decoders.heic:opened": "pillow_heif",
     "engine.kernels.flow:flow": "cv2",
+    "serving.embedded.parquet:write": "pyarrow",
     "training.sources.checksum:masked": "google_crc32c",
     "training.sources.remote": "fsspec",
     "training.sources.row_groups": "pyarrow",
@@ -119,7 +120,7 @@ HOMES = {
         "importers.transformers.processor",
     },
     "pillow_heif": {"engine.decoders.heic"},
-    "pyarrow": {"training.manifest", "training.sources.row_groups", "cluster.ray"},
+    "pyarrow": {"serving.embedded.parquet", "training.manifest", "training.sources.row_groups", "cluster.ray"},
     "PyNvVideoCodec": {"gpu.nvdec"},
     "pytriton": set(),  # pixprep searches for this package, but never imports it
     "ray": {"cluster.ray"},

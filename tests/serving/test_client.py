@@ -3,6 +3,8 @@ support.
 """
 
 import io
+from threading import Barrier
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
@@ -65,3 +67,50 @@ def test_each_probe_has_a_different_image_even_after_a_resize(dims):
         images = [image.transpose(1, 2, 0) if dims[0] == 3 else image for image in images]
     small = {Image.fromarray(image).resize((4, 4), Image.Resampling.BOX).tobytes() for image in images}
     assert len(small) == len(bodies)
+
+
+class Connection:
+    """A connection that counts how many requests were begun."""
+
+    begun = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_several_requests_are_in_flight_and_the_responses_are_in_the_order_of_the_files():
+    met, begun = Barrier(3), Connection()
+
+    def ask(_, start):
+        begun.begun += 1
+        if start < 3:  # the first three requests wait for each other
+            met.wait(20)
+        return [start]
+
+    found = client._in_order(ask, range(100), connect=Connection, threads=3)
+    for expected in range(100):
+        assert next(found) == [expected]
+        assert begun.begun <= expected + 6  # a slow consumer does not accumulate responses
+    assert list(found) == []
+
+
+def test_an_error_or_an_early_end_stops_the_remaining_requests():
+    begun = Connection()
+
+    def ask(_, start):
+        begun.begun += 1
+        if start == 2:
+            raise SetupError("the server ended")
+        return [start]
+
+    found = client._in_order(ask, range(1000), connect=Connection, threads=2)
+    with pytest.raises(SetupError, match=r"^the server ended$"):
+        list(found)
+    found = client._in_order(lambda _, start: [start], range(1000), connect=Connection, threads=2)
+    next(found)
+    found.close()
+    assert begun.begun <= 6
+    assert not [thread for thread in enumerate_threads() if thread.name.startswith("send")]

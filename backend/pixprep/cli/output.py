@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -17,18 +16,12 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from shutil import which
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from pixprep.errors import printable
-from pixprep.show.summary import summary
-
-if TYPE_CHECKING:
-    from pixprep.serving.embedded.client import Answer
 
 _EXTRA = ("model", "http", "grpc", "metrics", "page", "models", "triton_log")
 """Names of the extra fields of a log record that are included in the JSON object of the record."""
-# A result of Triton's classification extension: score:class:label, without the label if the model has no label file
-_CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
 
 
 def say(*lines: object, file: IO[str] | None = None) -> None:
@@ -108,7 +101,8 @@ def quiet() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _summary_text(summary: dict[str, Any]) -> str:
+def summary_text(summary: dict[str, Any]) -> str:
+    """Format the summary of an array, as returned by ``show.summary.summary``."""
     return "{dtype} {shape}  min {min:.4g}  max {max:.4g}  mean {mean:.4g}".format(**summary)
 
 
@@ -129,58 +123,4 @@ def print_row(row: dict[str, Any], *, as_json: bool) -> None:
     else:
         where = f"  -> {row['output']}" if "output" in row else ""
         name = f"{row['name']}  " if "name" in row else ""
-        say(f"{file}: {name}{_summary_text(row)}{where}")
-
-
-def print_answer(answer: Answer, *, as_json: bool) -> None:
-    """Print the server's response to one image file, or to several files if the model compares images."""
-    files = " ".join(map(str, (answer.path, *answer.others)))
-    if as_json:
-        row: dict[str, Any] = {"file": str(answer.path), "latency_ms": answer.latency_ms}
-        row |= {"others": list(map(str, answer.others))} if answer.others else {}
-        outputs = {name: _json_value(array) for name, array in answer.outputs.items()}
-        say(json.dumps(row | ({"error": answer.error} if answer.error else {"outputs": outputs})))
-    elif answer.error:
-        say(f"{files}: {answer.error}", file=sys.stderr)
-    else:
-        say(f"{files}  {answer.latency_ms:.1f} ms")
-        for name, array in answer.outputs.items():
-            for label, part in _parts(name, array):
-                for line in _lines(part):
-                    say(f"    {label}  {line}")
-
-
-def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
-    """Yield an output with its name. If it contains classes per box, yield the classes of each box, numbered from 1."""
-    if array.dtype == object and array.ndim > 1:
-        yield from ((f"{name} {number}", part) for number, part in enumerate(array, 1))
-    else:
-        yield name, array
-
-
-def _json_value(array: Any) -> Any:
-    """Convert an output for JSON: classes to objects, a 1-D array to a list, and a larger array to its summary."""
-    if array.dtype == object and array.ndim > 1:  # classes of each box
-        return [_json_value(part) for part in array]
-    if array.dtype == object:
-        return [
-            {"score": float(match[1]), "class": int(match[2]), "label": match[3]} if match else text
-            for text, match in _classes(array)
-        ]
-    return array.tolist() if array.ndim <= 1 else summary(array)
-
-
-def _lines(array: Any) -> Iterator[str]:
-    """Yield the lines of an output: one line per class, or one line with all values (up to 16) or with a summary."""
-    if array.dtype == object:
-        for text, match in _classes(array):
-            yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
-    else:
-        yield str(array.tolist()) if array.size <= 16 else _summary_text(summary(array))
-
-
-def _classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Yield each string of an array, with the match of ``_CLASS`` or None."""
-    for value in array.reshape(-1):
-        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        yield text, _CLASS.fullmatch(text)
+        say(f"{file}: {name}{summary_text(row)}{where}")

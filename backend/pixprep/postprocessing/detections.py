@@ -32,7 +32,7 @@ from pixprep.postprocessing.coordinates import (
 
 Array = npt.NDArray[Any]
 Task = Literal["detect", "segment", "pose", "obb"]
-_GEOMETRY_OUTPUTS = ("transform", "original_size")
+GEOMETRY_OUTPUTS = ("transform", "original_size")
 """Names of the pipeline's outputs that map coordinates back to the photo."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
@@ -136,7 +136,7 @@ def detections(
     Raises:
         PixprepError: The form of the outputs is not supported; or it is ambiguous, and ``task`` must be passed.
     """
-    others = {name: array for name, array in outputs.items() if name not in _GEOMETRY_OUTPUTS}
+    others = {name: array for name, array in outputs.items() if name not in GEOMETRY_OUTPUTS}
     if len(outputs) != len(others) + 2:
         raise PixprepError(
             f"the outputs are {', '.join(outputs)}: mapping boxes to the photo needs the outputs transform and "

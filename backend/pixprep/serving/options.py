@@ -168,10 +168,12 @@ class SendOptions(ImageRequestOptions):
 
     Attributes:
         classes: Print the N best classes of each image; 0: print the output itself.
+        concurrency: Number of requests in flight at the same time.
         timeout_s: Timeout of each request in seconds.
     """
 
     classes: Annotated[int, Shell(name="--top", least=0, default=5)] = 0
+    concurrency: int = 4
     timeout_s: float = 30.0
 
 

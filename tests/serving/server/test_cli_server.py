@@ -12,6 +12,8 @@ import struct
 import subprocess
 import sys
 import termios
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +25,8 @@ import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client
 from pixprep.serving.embedded.connection import Triton
+from pixprep.serving.embedded.rows import row_of
+from pixprep.serving.embedded.table import Table
 from pixprep.serving.repository import build
 from support.images import NO_IMAGE
 from support.serving import Serve, write_model
@@ -146,6 +150,21 @@ def test_a_broken_file_is_a_line_on_stderr_and_the_others_are_processed(demo, pi
     assert (code, err) == (1, "")
     rows = [json.loads(line) for line in out.splitlines()]
     assert [row.get("error") for row in rows] == [None, f"in ensemble 'ensemble', {NOT_AN_IMAGE}", None]
+
+
+def test_a_table_has_the_rows_of_the_json_output_and_continues_after_an_interruption(demo, pixprep, broken, tmp_path):
+    table, url = tmp_path / "answers.jsonl", target(demo)[-1]
+    arguments = ("send", SIZES, broken, "--top", 2, *target(demo))
+    printed = [json.loads(line) for line in pixprep(*arguments, "--json")[1].splitlines()]
+    with suppress(KeyboardInterrupt), Table(table, {"model": "ensemble", "top": 2, "inputs": {}}) as rows:
+        for answer in islice(client.send([SIZES], url=url, classes=2), 3):
+            rows.add(row_of(answer))
+        raise KeyboardInterrupt
+    code, out, err = pixprep(*arguments, "--table", table)
+    assert (code, err) == (1, f"{broken}: in ensemble 'ensemble', {NOT_AN_IMAGE}\n")
+    assert re.fullmatch(rf"{table}: images 7, failed 1, sent now 4, [0-9.]+ images/s\n", out)
+    for row, expected in zip(map(json.loads, table.read_text().splitlines()), printed, strict=True):
+        assert row | {"latency_ms": 0} == expected | {"latency_ms": 0}
 
 
 def test_unsupported_requests_are_reported_in_one_line(demo, pixprep):

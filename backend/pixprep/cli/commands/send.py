@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pixprep.cli.arguments import Images, Json
 from pixprep.serving.options import SendOptions
 
-EXAMPLE = "send photos --protocol grpc --model ensemble --batch 8"
+EXAMPLE = "send photos --protocol grpc --model ensemble --table answers.csv"
 
 
-def run(paths: Images, request: SendOptions, *, as_json: Json = False) -> int:
+def run(paths: Images, request: SendOptions, *, table: Path | None = None, as_json: Json = False) -> int:
     """Send image files, or folders of images, to a server.
 
     Args:
+        table: Write one row per image to this .csv, .jsonl or .parquet file, and print only errors; if the command is
+            interrupted, run it again to continue.
         as_json: Print one JSON object per line.
     """
+    import sys
+    import time
+    from contextlib import ExitStack
+
+    from pixprep.cli.answers import print_answer
     from pixprep.cli.files import numbers_of, say_skipped
-    from pixprep.cli.output import print_answer
+    from pixprep.cli.output import say
     from pixprep.progress import Progress
     from pixprep.serving.embedded import client
+    from pixprep.serving.embedded.rows import row_of
+    from pixprep.serving.embedded.table import Table
 
-    failed = 0
-    given = {**vars(request), "inputs": numbers_of(request.inputs)}
-    say_skipped(paths)
-    with Progress("images") as progress:
-        for answer in client.send(paths, on_progress=progress.to, **given):
-            failed += answer.error is not None
-            with progress.hidden():
-                print_answer(answer, as_json=as_json)
-    return 1 if failed else 0
+    inputs = numbers_of(request.inputs)
+    origin = {"model": request.model, "top": request.classes, "inputs": inputs}
+    began, sent, failed = time.monotonic(), 0, 0
+    with ExitStack() as stack:
+        rows = stack.enter_context(Table(table, origin)) if table else None
+        say_skipped(paths)
+        progress = stack.enter_context(Progress("images"))
+        answered = rows.answered if rows else ()
+        given = {**vars(request), "inputs": inputs}
+        try:
+            for answer in client.send(paths, answered=answered, on_progress=progress.to, **given):
+                sent, failed = sent + 1, failed + (answer.error is not None)
+                if rows:
+                    rows.add(row_of(answer))
+                if answer.error or not rows:
+                    with progress.hidden():
+                        print_answer(answer, as_json=as_json)
+        except BaseException:
+            if rows and rows.rows:
+                progress.close()
+                say(f"{table}: {rows.rows} images are saved; to continue, run the same command again", file=sys.stderr)
+            raise
+    if rows:
+        rate = f", {sent / (time.monotonic() - began):.1f} images/s" if sent else ""
+        say(f"{table}: images {rows.rows}, failed {rows.failed}, sent now {sent}{rate}")
+    return 1 if (rows.failed if rows else failed) else 0

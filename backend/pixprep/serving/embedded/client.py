@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, cast
 
 import numpy.typing as npt
@@ -39,20 +43,35 @@ class Answer:
     error: str | None = None
     latency_ms: float = 0.0
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files of the request."""
+        return tuple(map(str, (self.path, *self.others)))
+
+
+_END_S = 1.0
+"""Maximum time in seconds to wait for requests in flight when the caller stops. A server may never respond to them."""
+
 
 def send(
-    images: Sequence[Path], *, on_progress: Callable[[int, int], None] | None = None, **options: Any
+    images: Sequence[Path],
+    *,
+    answered: Container[tuple[str, ...]] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+    **options: Any,
 ) -> Iterator[Answer]:
-    """Send files in consecutive requests, and yield the responses in the order of the files.
+    """Send files in several requests at once, and yield the responses in the order of the files.
 
     A request that contains an invalid image fails as a whole. Its images are then sent again, one per request, so that
-    only the invalid images fail.
+    only the invalid images fail. The memory that is used does not depend on the number of files: at most twice as many
+    requests as ``concurrency`` are read, in flight, or waiting to be yielded.
 
     Args:
         images: Files and folders, see ``files.expand``. For a model that compares images, pass one file per image
             input, or one folder per image input. The n-th files of all folders then form one request.
-        on_progress: Function that is called after each response, with the number of responses so far and the total
-            number.
+        answered: Files to skip, because an earlier run received their responses, as in ``Answer.files``.
+        on_progress: Function that is called at the start and after each response, with the number of responses so far,
+            including ``answered``, and the total number.
         options: Fields of ``SendOptions``.
 
     Raises:
@@ -62,19 +81,78 @@ def send(
     expand(images)  # report missing paths before connecting
     given = SendOptions(**options)
     model, batch = given.model, given.batch
-    with Triton(given.url, protocol=given.protocol, timeout_s=given.timeout_s) as triton:
+
+    def connect() -> Triton:
+        return Triton(given.url, protocol=given.protocol, timeout_s=given.timeout_s)
+
+    with connect() as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)
         groups = _groups(images, model, model_input)
-        rows = {group: model_input.rows(of_file(given.inputs or {}, group[0])) for group in groups}
-        done = 0
-        for start in range(0, len(groups), batch):
-            some = groups[start : start + batch]
-            for answer in _send(triton, model, model_input, some, rows=rows, classes=given.classes):
-                yield answer
-                done += 1
-                if on_progress:
-                    on_progress(done, len(groups))
+    rows = {group: model_input.rows(of_file(given.inputs or {}, group[0])) for group in groups}
+    left = [group for group in groups if tuple(map(str, group)) not in answered]
+    done = len(groups) - len(left)
+
+    def ask(triton: Triton, start: int) -> list[Answer]:
+        some = left[start : start + batch]
+        return list(_send(triton, model, model_input, some, rows=rows, classes=given.classes))
+
+    if on_progress:
+        on_progress(done, len(groups))
+    for answers in _in_order(ask, range(0, len(left), batch), connect=connect, threads=given.concurrency):
+        for answer in answers:
+            yield answer
+            done += 1
+            if on_progress:
+                on_progress(done, len(groups))
+
+
+def _in_order(
+    ask: Callable[[Triton, int], list[Answer]], starts: Sequence[int], *, connect: Callable[[], Triton], threads: int
+) -> Iterator[list[Answer]]:
+    """Call ``ask`` for each of ``starts`` in several threads, and yield the results in the same order.
+
+    Each thread has its own connection, because the HTTP client of tritonclient must be used in one thread only. The
+    threads are daemons, so that a server that does not respond cannot delay the end of the process.
+
+    Raises:
+        PixprepError: Any error that ``ask`` or ``connect`` raises.
+    """
+    tasks: SimpleQueue[tuple[int, Future[list[Answer]]] | None] = SimpleQueue()
+
+    def work() -> None:
+        with ExitStack() as stack:
+            triton: Triton | None = None
+            while (task := tasks.get()) is not None:
+                start, result = task
+                if not result.set_running_or_notify_cancel():
+                    continue
+                try:
+                    triton = triton or stack.enter_context(connect())
+                    result.set_result(ask(triton, start))
+                except BaseException as error:  # noqa: BLE001  (raised in the caller's thread)
+                    result.set_exception(error)
+
+    workers = [Thread(target=work, name="send", daemon=True) for _ in range(min(threads, len(starts)))]
+    pending: deque[Future[list[Answer]]] = deque()
+    try:
+        for worker in workers:
+            worker.start()
+        for start in starts:
+            pending.append(Future())
+            tasks.put((start, pending[-1]))
+            if len(pending) == 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+        for _ in workers:
+            tasks.put(None)
+        end = time.monotonic() + _END_S
+        for worker in workers:
+            worker.join(max(0.0, end - time.monotonic()))
 
 
 def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list[tuple[Path, ...]]:
