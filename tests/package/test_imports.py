@@ -65,7 +65,6 @@ IMPORTED_ON_DEMAND = {
     ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "av",
     ("gpu.device", "gpu.nvdec"): "PyNvVideoCodec",
     ("serving.repository.build", "serving.repository.lite0"): "onnx",
-    ("cluster.ray", "training.manifest"): "pyarrow",
 }
 """Deferred imports of our own modules, with the library whose start-up time they save, and which may be missing."""
 

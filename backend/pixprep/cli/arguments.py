@@ -55,7 +55,7 @@ def call(function: Callable[..., int], values: Mapping[str, Any]) -> int:
         name: struct(**{each.name: values[each.name] for each in fields(struct) if each.name in values})
         for name, struct in _structs(function).items()
     }
-    return function(**structs, **{name: values[name] for name in _hints(function).keys() - structs})
+    return function(**structs, **{name: values[name] for name in _hints(function).keys() - structs if name in values})
 
 
 def _add_option(parser: Any, declared: Any, hint: Any, text: str) -> None:

@@ -23,14 +23,13 @@ from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PixprepError, SetupError, install, needing
 from pixprep.files import UNFINISHED, atomic_file, locked, write
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.training.manifest import digest, manifest
 from pixprep.training.sources import read_image
 
 with needing(f"pixprep.ray needs {{error.name}}: {install('ray')}, in an environment without the embedded server"):
     import pyarrow as pa
     import pyarrow.parquet as pq
     import ray
-
-    from pixprep.training.manifest import digest, manifest
 
 if TYPE_CHECKING:
     from ray.data import Dataset

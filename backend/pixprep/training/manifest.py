@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from pixprep.errors import PixprepError
+from pixprep.errors import PixprepError, needing
 
 
 def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
@@ -68,6 +65,9 @@ def _csv(path: Path, column: str | None) -> Iterator[Any]:
 
 
 def _parquet(path: Path, column: str | None) -> Iterator[Any]:
+    with needing("reading Parquet files needs pyarrow ({error}): pip install pyarrow"):
+        import pyarrow as pa  # noqa: PLC0415  (only for this format)
+        import pyarrow.parquet as pq  # noqa: PLC0415
     try:
         with pq.ParquetFile(path) as file:
             name = _column(path, column, file.schema_arrow.names)

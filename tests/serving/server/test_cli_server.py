@@ -167,6 +167,21 @@ def test_a_table_has_the_rows_of_the_json_output_and_continues_after_an_interrup
         assert row | {"latency_ms": 0} == expected | {"latency_ms": 0}
 
 
+@pytest.mark.slow  # starts a Triton
+def test_batch_runs_a_model_on_a_list_with_a_missing_and_a_broken_file(demo_repository, pixprep, broken, tmp_path):
+    (tmp_path / "list.txt").write_text(f"{FLOWER}\nnone.jpg\nbroken.jpg\n{CHINA}\n")
+    table = tmp_path / "answers.csv"
+    code, out, err = pixprep(
+        "batch", tmp_path / "list.txt", "--model-repository", demo_repository, "--output", table, "--top", 1
+    )
+    missing = f"{tmp_path / 'none.jpg'}: No such file or directory"
+    assert (code, err) == (1, f"{missing}\n{broken}: in ensemble 'ensemble', {NOT_AN_IMAGE}\n")
+    assert out.startswith(f"{table}: images 4, failed 2, sent now 4, ")
+    with table.open(newline="") as file:
+        rows = {Path(row["file"]).name: row["logits.label"] for row in csv.DictReader(file)}
+    assert rows == {"flower.jpg": "daisy", "none.jpg": "", "broken.jpg": "", "china.jpg": "palace"}
+
+
 def test_unsupported_requests_are_reported_in_one_line(demo, pixprep):
     metrics = demo.metrics_url.removeprefix("http://").removesuffix("/metrics")
     mistakes = {

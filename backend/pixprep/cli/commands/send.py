@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 from pixprep.cli.arguments import Images, Json
+from pixprep.options import Shell
 from pixprep.serving.options import SendOptions
 
 EXAMPLE = "send photos --protocol grpc --model ensemble --table answers.csv"
 
 
-def run(paths: Images, request: SendOptions, *, table: Path | None = None, as_json: Json = False) -> int:
+def run(
+    paths: Images,
+    request: SendOptions,
+    *,
+    table: Path | None = None,
+    as_json: Json = False,
+    is_listed: Annotated[bool, Shell(is_hidden=True)] = False,
+) -> int:
     """Send image files, or folders of images, to a server.
 
     Args:
         table: Write one row per image to this .csv, .jsonl or .parquet file, and print only errors; if the command is
             interrupted, run it again to continue.
         as_json: Print one JSON object per line.
+        is_listed: See ``client.send``.
     """
     import sys
     import time
@@ -40,7 +50,7 @@ def run(paths: Images, request: SendOptions, *, table: Path | None = None, as_js
         answered = rows.answered if rows else ()
         given = {**vars(request), "inputs": inputs}
         try:
-            for answer in client.send(paths, answered=answered, on_progress=progress.to, **given):
+            for answer in client.send(paths, is_listed=is_listed, answered=answered, on_progress=progress.to, **given):
                 sent, failed = sent + 1, failed + (answer.error is not None)
                 if rows:
                     rows.add(row_of(answer))

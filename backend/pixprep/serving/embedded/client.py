@@ -56,6 +56,7 @@ _END_S = 1.0
 def send(
     images: Sequence[Path],
     *,
+    is_listed: bool = False,
     answered: Container[tuple[str, ...]] = (),
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
@@ -69,6 +70,8 @@ def send(
     Args:
         images: Files and folders, see ``files.expand``. For a model that compares images, pass one file per image
             input, or one folder per image input. The n-th files of all folders then form one request.
+        is_listed: Whether ``images`` are the files of a list. The response for a file that does not exist is then an
+            error, and a folder is not expanded.
         answered: Files to skip, because an earlier run received their responses, as in ``Answer.files``.
         on_progress: Function that is called at the start and after each response, with the number of responses so far,
             including ``answered``, and the total number.
@@ -78,7 +81,8 @@ def send(
         SetupError: No server responds at ``url``, the model does not exist, or tritonclient is not installed.
         PixprepError: A path does not exist, or the model does not accept the batch size or the inputs.
     """
-    expand(images)  # report missing paths before connecting
+    find: Callable[[Sequence[Path]], list[Path]] = list if is_listed else expand
+    find(images)  # report missing paths before connecting
     given = SendOptions(**options)
     model, batch = given.model, given.batch
 
@@ -88,7 +92,7 @@ def send(
     with connect() as triton:
         model_input = triton.model_input(model)
         check_batch(batch, model, model_input)
-        groups = _groups(images, model, model_input)
+        groups = _groups(images, model, model_input, find)
     rows = {group: model_input.rows(of_file(given.inputs or {}, group[0])) for group in groups}
     left = [group for group in groups if tuple(map(str, group)) not in answered]
     done = len(groups) - len(left)
@@ -155,7 +159,9 @@ def _in_order(
             worker.join(max(0.0, end - time.monotonic()))
 
 
-def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list[tuple[Path, ...]]:
+def _groups(
+    images: Sequence[Path], model: str, model_input: ModelInput, find: Callable[[Sequence[Path]], list[Path]]
+) -> list[tuple[Path, ...]]:
     """Group the files into tuples with one file per image input of the model.
 
     Raises:
@@ -163,7 +169,7 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
     """
     names = model_input.names
     if len(names) == 1:
-        return [(path,) for path in expand(images)]
+        return [(path,) for path in find(images)]
     if len(images) % len(names):
         raise PixprepError(
             f'model "{model}" compares {len(names)} images ({", ".join(names)}): pass one file or folder for each of '
@@ -171,7 +177,7 @@ def _groups(images: Sequence[Path], model: str, model_input: ModelInput) -> list
         )
     groups: list[tuple[Path, ...]] = []
     for start in range(0, len(images), len(names)):
-        columns = [expand([path]) for path in images[start : start + len(names)]]
+        columns = [find([path]) for path in images[start : start + len(names)]]
         if len({len(column) for column in columns}) > 1:
             counts = ", ".join(
                 f"{path} has {len(column)}" for path, column in zip(images[start:], columns, strict=False)
