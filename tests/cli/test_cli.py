@@ -30,6 +30,7 @@ from pixprep.serving.repository import build, lite0
 from pixprep.show.drawing import WIDTH
 from pixprep.show.pictures import stages
 from pixprep.show.words import explain
+from support.faces import UNASKED
 from support.images import NO_IMAGE, photo
 from support.refusals import refusals
 
@@ -439,6 +440,7 @@ def test_build_for_tensorrt_prints_paths_to_stdout_and_remaining_steps_to_stderr
     assert all(re.search(pattern, config) for pattern in (r"max_batch_size: 8\b", r'"threads"[^}]*"2"'))
     assert all((folder / line).is_file() for line in out.splitlines())
     assert err.startswith(
+        f"{UNASKED}\n"
         "build the plan on the machine that will serve it, with its version of TensorRT:\ntrtexec --onnx=model_"
     )
     assert (code, err[-len(PREVIEW + NO_CLASS) :]) == (0, PREVIEW + NO_CLASS)

@@ -15,6 +15,11 @@ from pixprep.serving.repository.ports import declared, load_onnx
 MODELS = ("classifier", "ensemble", "preprocess")
 PLAN = b"ftrt and what follows"
 """Content of a file that begins like a TensorRT plan."""
+UNASKED = (
+    "TensorRT's parser has not checked model.onnx: to check it without a GPU, "
+    'pip install ".[tensorrt]" in a checkout of pixprep'
+)
+"""Note of a build for TensorRT on a machine without TensorRT for RTX."""
 PIPELINE = pp.presets.imagenet()
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -27,6 +27,7 @@ def run(
     *,
     image: Path | None = None,
     odd_range: bool = False,
+    tensorrt: bool = False,
     source: Annotated[str | None, Shell(metavar="SOURCE")] = None,
     option: ImporterOptions = (),
     as_json: Json = False,
@@ -37,6 +38,7 @@ def run(
         path: A model repository, or a pipeline file.
         image: Also preview the tensor of this photo.
         odd_range: Accept a value range that is unusual for classifiers.
+        tensorrt: Check with TensorRT's parser, which needs no GPU, that TensorRT supports every ONNX file.
         source: For a pipeline file: import SOURCE again and report every difference from the file.
         as_json: Print a JSON list of objects with the keys where, what and remedy.
     """
@@ -54,8 +56,10 @@ def run(
         raise PixprepError(f"{path}: no such file or folder")
     if source and path.is_dir():
         raise PixprepError(f"--source requires a pipeline file, and {path} is a folder")
+    if tensorrt and not path.is_dir():
+        raise PixprepError(f"--tensorrt requires a model repository, and {path} is a file")
     repository = Repository(path) if path.is_dir() else None
-    problems = check(repository) if repository else check_pipeline(path, odd_range=odd_range)
+    problems = check(repository, tensorrt=tensorrt) if repository else check_pipeline(path, odd_range=odd_range)
     found: list[str] = []
     if source and not problems:
         problems, found = _compared(path, source, dict(option))

@@ -48,6 +48,7 @@ from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Reposito
 from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
 from pixprep.serving.repository.stages import parameters as parameters_of
+from pixprep.serving.repository.tensorrt import Profile, asked
 from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE
@@ -187,7 +188,10 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         ]
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
-        command = _trtexec(folder / "1", model, specs, batch, is_packed=is_packed)
+        profile = _profile(model, specs, batch, is_packed=is_packed)
+        types = {entry["name"]: str(entry["data_type"]) for entry in (*inputs, *outputs)}
+        notes += asked(weights, profile, types)
+        command = _trtexec(folder / "1", profile)
         notes.append(f"build the plan on the machine that will serve it, with its version of TensorRT:\n{command}")
     is_empty = settings.no_rows == "empty" and rows
     if is_empty and classifier == "tensorrt":
@@ -388,24 +392,31 @@ def _own_classifier(
     return model, graph, {ONNX_FILE: content, **{name: onnx.parent / name for name in model.data_files}, **plans}
 
 
-def _trtexec(
-    folder: Path, model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool
-) -> str:
-    """Return the trtexec command that builds a plan for all image sizes and for batch sizes 1 to ``max_batch_size``.
+def _profile(model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool) -> Profile:
+    """Return the shapes for which TensorRT builds an engine: all image sizes, and batch sizes 1 to ``max_batch_size``.
 
-    For concatenated images, the plan supports the patches of one image, from a single merge window to the maximum
-    number of patches.
+    For concatenated images, the engine supports the patches of one image, from a single merge window to the maximum
+    number of patches. Without dynamic dims, the profile is empty.
     """
+    if not any(-1 in (tensor.shape or ()) for tensor in model.inputs):
+        return {}
+    ends = (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size))
+    if is_packed:
+        return {name: [_packed_shape(spec, end) for end, _ in ends] for name, spec in specs.items()}
+    return {
+        name: [(batch, *(spec.least if end == "min" else spec.largest)) for end, batch in ends]
+        for name, spec in specs.items()
+    }
+
+
+def _trtexec(folder: Path, profile: Profile) -> str:
+    """Return the trtexec command that builds an engine for a profile."""
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
-    # trtexec rejects shape options if all dims are fixed
-    if any(-1 in (tensor.shape or ()) for tensor in model.inputs):
-        for end, batch in (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size)):
-            if is_packed:
-                sides = {name: _packed_shape(spec, end) for name, spec in specs.items()}
-            else:
-                sides = {name: (batch, *(spec.least if end == "min" else spec.largest)) for name, spec in specs.items()}
-            shapes = [f"{name}:{'x'.join(map(str, dims))}" for name, dims in sides.items()]
-            command.append(f"--{end}Shapes={','.join(shapes)}")
+    for number, end in enumerate(
+        ("min", "opt", "max") if profile else ()
+    ):  # without dynamic dims, trtexec rejects shapes
+        shapes = [f"{name}:{'x'.join(map(str, dims[number]))}" for name, dims in profile.items()]
+        command.append(f"--{end}Shapes={','.join(shapes)}")
     return shlex.join(command)
 
 

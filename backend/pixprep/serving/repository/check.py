@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.engine.decoders.pillow import prepare_avif
-from pixprep.errors import PipelineError, PixprepError, SetupError, needed
+from pixprep.errors import PipelineError, PixprepError, SetupError, install, needed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import odd_ranges, unlike_sides
 from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.door import Door, door_notes, onnx_inputs_in
 from pixprep.serving.repository.models import Problem, Tensor, suggest
-from pixprep.serving.repository.ports import check_data_files
+from pixprep.serving.repository.ports import check_data_files, plan_fault, plan_version
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
 from pixprep.serving.repository.running_code import code_in
+from pixprep.serving.repository.tensorrt import Profile, ask, can_ask
 from pixprep.serving.repository.warmups import check_warmups
 from pixprep.serving.repository.wiring import check_ensemble
 from pixprep.serving.triton import config as model_config
@@ -48,21 +49,34 @@ _BACKENDS = {"model.onnx": "onnxruntime", "model.plan": "tensorrt", "model.pt": 
 }
 
 
-def check(repository: Path | Repository) -> list[Problem]:
+def check(repository: Path | Repository, *, tensorrt: bool = False) -> list[Problem]:
     """Find problems that prevent a model repository from loading, or its ensembles from working.
+
+    If TensorRT for RTX is installed, its ONNX parser checks each model that TensorRT will serve and whose plan has not
+    been built yet.
+
+    Args:
+        repository: The repository, or its path.
+        tensorrt: Whether TensorRT's parser checks all ONNX files, also those that ONNX Runtime serves.
 
     Returns:
         The problems, ordered by model, or an empty list for a valid repository.
 
     Raises:
-        SetupError: tritonclient, which parses config.pbtxt, or onnx is not installed.
+        SetupError: tritonclient, which parses config.pbtxt, or onnx is not installed, or with ``tensorrt``, TensorRT
+            for RTX is not installed.
     """
+    if tensorrt and not can_ask():
+        raise SetupError(
+            f"checking a repository with TensorRT's parser requires TensorRT for RTX: {install('tensorrt')}"
+        )
     repository = Repository.at(repository)
     if wrong := _not_a_repository(repository.folder):
         return [wrong]
     if not repository.models:
         return [Problem(repository.folder.name, "does not contain a model", "write one with `pixprep build`")]
-    return [problem for find in CHECKS for problem in find(repository)]
+    problems = [problem for find in CHECKS for problem in find(repository)]
+    return [*problems, *(check_for_tensorrt(repository, checks_all=tensorrt) if can_ask() else ())]
 
 
 def _not_a_repository(folder: Path) -> Problem | None:
@@ -100,6 +114,42 @@ def check_ensembles(repository: Repository) -> Iterator[Problem]:
         with suppress(PipelineError, OSError):  # reported as a problem of the model
             if "ensemble_scheduling" in model.config:
                 yield from check_ensemble(model, repository)
+
+
+def check_for_tensorrt(repository: Repository, *, checks_all: bool) -> Iterator[Problem]:
+    """Find ONNX files that TensorRT's parser rejects.
+
+    Args:
+        repository: The repository.
+        checks_all: Whether all ONNX files are checked. If False, only those are checked that TensorRT will serve and
+            whose plan does not exist.
+    """
+    for model in repository.models.values():
+        with suppress(PipelineError, OSError):  # reported as a problem of the model
+            is_awaited = _backend(model) == "tensorrt"
+            for version in model.served.values():
+                if version.has(ONNX_FILE) and (checks_all or (is_awaited and not version.has(PLAN_FILE))):
+                    types = {
+                        name: tensor.data_type
+                        for tensors in version.declared.tensors.values()
+                        for name, tensor in tensors.items()
+                    }
+                    answer = ask(version.folder / ONNX_FILE, _profile(version), types)
+                    yield from (Problem(version.where(ONNX_FILE), what, fix) for what, fix in answer.problems)
+
+
+def _profile(version: Version) -> Profile | None:
+    """Return the shapes that the configuration allows, or None if it does not limit them."""
+    declared, most = version.declared.tensors.get("input", {}), version.declared.max_batch_size
+    shapes = {
+        port.name: declared[port.name].shape
+        for port in version.onnx.inputs
+        if -1 in (port.shape or ()) and port.name in declared
+    }
+    rows = [(batch,) if most else () for batch in (1, max(1, most // 2), most)]
+    sizes = {name: (shape or ())[most > 0 :] for name, shape in shapes.items()}
+    is_open = any(-1 in size for size in sizes.values())
+    return None if is_open else {name: [(*row, *size) for row in rows] for name, size in sizes.items()}
 
 
 CHECKS: tuple[Callable[[Repository], Iterator[Problem]], ...] = (check_models, check_ensembles)
@@ -174,6 +224,12 @@ def side_notes(path: Path | Repository, *, odd_range: bool = False) -> list[str]
             is_meant = odd_range or version.model.options.engine.odd_range
             file = version.folder / model_config.PIPELINE_FILE
             notes += _pipeline_notes(file, version.pipeline, takers.get(model, ()), odd_range=is_meant)
+    for each in repository.models.values():
+        with suppress(PipelineError, OSError):
+            for version in each.served.values():
+                if built_by := plan_version(version.plan_head or b""):
+                    where = version.folder / PLAN_FILE
+                    notes.append(f"{where}: built by TensorRT {built_by}; the server must have the same version")
     return notes + code_in(repository)
 
 
@@ -233,7 +289,7 @@ def _check_model(model: Model) -> Iterator[Problem]:
     check_version = _check_pixprep if backend == "pixprep" else _check_onnx
     for version in served.values():
         yield from check_version(version, backend)
-        if backend == "tensorrt" and (fault := version.plan_fault):
+        if backend == "tensorrt" and version.plan_head is not None and (fault := plan_fault(version.plan_head)):
             yield Problem(version.where(PLAN_FILE), fault)
 
 

@@ -10,7 +10,6 @@ to ``shape.json``.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -21,18 +20,15 @@ import numpy as np
 import onnxruntime
 
 from pixprep.cores import cores
+from pixprep.serving.repository.trial_limits import limit_memory
 
-MAX_BYTES = 16 << 30
-"""Maximum size of the address space in bytes, because an ONNX file may allocate any amount of memory."""
 _SIDES = (112, 128, 160, 192, 224, 240, 256, 260, 288, 299, 300, 320, 336, 384, 416, 448, 480, 512, 608, 640, 768, 800)
 _SEARCH_S = 5.0
 
 
 def main(onnx: str) -> None:
     """Run an ONNX file once, as the docstring of this module describes."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = MAX_BYTES if hard == resource.RLIM_INFINITY else min(MAX_BYTES, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    limit_memory()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
     session = onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])

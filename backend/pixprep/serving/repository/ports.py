@@ -23,8 +23,8 @@ _FROM_ONNX = {
     "BFLOAT16": "TYPE_BF16",
     **{name: f"TYPE_{name}" for name in _SAME_NAMES},
 }
-PLAN_BYTES = 8
-"""Number of bytes that ``plan_fault`` needs from the beginning of a file."""
+PLAN_BYTES = 28
+"""Number of bytes that ``plan_fault`` and ``plan_version`` need from the beginning of a file."""
 _MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE_SUFFIXES = (".py", ".pyc", ".so")
@@ -67,6 +67,16 @@ def plan_fault(head: bytes) -> str:
             f"{4 + int.from_bytes(head[:4], 'little'):,} bytes"
         )
     return "is not a TensorRT plan: write one with trtexec --saveEngine"
+
+
+def plan_version(head: bytes) -> str:
+    """Return the version of TensorRT that built a plan, such as ``10.13.3.9``, from its first bytes.
+
+    The position of the version is the one that ``trtexec --getPlanVersionOnly`` reads. If the plan has a different
+    serialization version, or is too short, return an empty string.
+    """
+    is_known = head.startswith(b"ftrt") and head[4:8] == bytes(4) and len(head) >= 28
+    return ".".join(map(str, head[24:28])) if is_known else ""
 
 
 def parse_io(texts: Sequence[str], *, source: str) -> Classifier:

@@ -21,7 +21,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.models import Declared
 from pixprep.serving.repository.pbtxt import Step
-from pixprep.serving.repository.ports import PLAN_BYTES, Classifier, declared, load_onnx, plan_fault, without_weights
+from pixprep.serving.repository.ports import PLAN_BYTES, Classifier, declared, load_onnx, without_weights
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, PIPELINE_FILE, Config
 
@@ -232,10 +232,10 @@ class Version:
         return declared(self.graph, ONNX_FILE)
 
     @cached_property
-    def plan_fault(self) -> str:
-        """Problem with the file ``model.plan`` if it is not a TensorRT plan, or an empty string."""
+    def plan_head(self) -> bytes | None:
+        """First bytes of the file ``model.plan``, or None if the file does not exist."""
         path = self.folder / PLAN_FILE
-        return plan_fault(read_bytes(path, max_bytes=PLAN_BYTES)) if path.is_file() else ""
+        return read_bytes(path, max_bytes=PLAN_BYTES) if path.is_file() else None
 
 
 def models_in(repository: Path) -> list[str]:

@@ -40,7 +40,7 @@ LIMIT_S = 30.0
 MAX_ONNX_BYTES = 1 << 30
 """Maximum size of a model file in bytes. Larger files take too long to load for a preview."""
 _BEST = 3
-_REFUSED = "ONNX Runtime could not run it: "
+_REFUSED = {"onnx_trial": "ONNX Runtime could not run it: ", "tensorrt_trial": "TensorRT for RTX failed: "}
 _FIX_SIZES = "export the model with fixed sizes, and use these in the pipeline"
 _MAX_CHARS = 300  # maximum length of an error message
 _LOCATION = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
@@ -225,7 +225,7 @@ def _server_would_fail(version: Version, reason: str) -> bool:
     This is the case if the server also runs the model on a CPU, and the error is not due to the trial's memory limit.
     """
     is_same = any(group.get("kind") == "KIND_CPU" for group in version.model.config.get("instance_group", []))
-    return is_same and reason.startswith(_REFUSED) and "alloc" not in reason
+    return is_same and reason.startswith(_REFUSED["onnx_trial"]) and "alloc" not in reason
 
 
 def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
@@ -238,19 +238,32 @@ def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[l
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         with Path(folder, "inputs.npz").open("wb") as file:
             np.savez(file, **inputs)
-        command = [sys.executable, "-m", "pixprep.serving.repository.onnx_trial", str(onnx.resolve())]
-        try:  # the working directory must not contain foreign modules, because Python imports from it first
-            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
-        except subprocess.TimeoutExpired:
-            return f"it takes more than {limit_s:g} s", None
-        if done.returncode:
-            printed = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
-            last = _LOCATION.sub("", printed.splitlines()[-1]) if printed else ""
-            reason = last[:_MAX_CHARS] or f"signal {-done.returncode}"
+        if fault := run_program("onnx_trial", onnx, folder, limit_s):
             shape = Path(folder, "shape.json")
-            return f"{_REFUSED}{reason}", json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
+            return fault, json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
         with np.load(Path(folder, "outputs.npz")) as found:
             return [found[str(index)] for index in range(len(found.files))], None
+
+
+def run_program(name: str, onnx: Path, folder: str, limit_s: float) -> str:
+    """Run a program of this package with an ONNX file, and return the reason if it fails, or an empty string.
+
+    Args:
+        name: Name of the module in this package.
+        onnx: The only argument of the program.
+        folder: Working directory. It must not contain foreign modules, because Python imports from it first.
+        limit_s: Time limit in seconds.
+    """
+    command = [sys.executable, "-m", f"pixprep.serving.repository.{name}", str(onnx.resolve())]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired:
+        return f"it takes more than {limit_s:g} s"
+    if not done.returncode:
+        return ""
+    printed = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
+    last = _LOCATION.sub("", printed.splitlines()[-1]) if printed else ""
+    return f"{_REFUSED[name]}{last[:_MAX_CHARS] or f'signal {-done.returncode}'}"
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:

@@ -1,0 +1,149 @@
+"""Asks TensorRT's ONNX parser whether it supports a model, and reads the version of a TensorRT plan.
+
+The parser and the builder are those of TensorRT for RTX, because TensorRT itself needs a GPU even to parse a file. Both
+libraries have the same parser. TensorRT for RTX implements fewer layers and has no plugins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pixprep.errors import install, shown
+from pixprep.serving.repository.repository import ONNX_FILE
+from pixprep.serving.repository.trial import LIMIT_S, run_program
+from pixprep.serving.repository.writer import Content
+
+Profile = Mapping[str, Sequence[Sequence[int]]]
+"""Minimum, optimum and maximum shape of each input with dynamic dimensions."""
+
+_LIBRARY = "tensorrt_rtx_bindings"
+_TYPES = {
+    "FLOAT": "FP32",
+    "HALF": "FP16",
+    **{name: name for name in ("BF16", "INT8", "INT32", "INT64", "BOOL", "UINT8")},
+}
+"""Triton's data types by TensorRT's names. TensorRT reads float64 as float32."""
+_MAX_NODES = 5  # maximum number of nodes that a message names
+_INTERNAL = re.compile(r"^\S+: Error Code \d+: [\w ]+ \(|^\[\S+\] | In \w+ at /\S+|\)$")
+"""Regular expression for the function names and error codes around the text of an error of the builder."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Answer of TensorRT for RTX about an ONNX file.
+
+    Attributes:
+        accepted: Description of what TensorRT accepted, or ``""`` if it rejected the file.
+        problems: Each problem with its remedy. It is empty if TensorRT accepted the file.
+    """
+
+    accepted: str
+    problems: tuple[tuple[str, str], ...]
+
+
+def can_ask() -> bool:
+    """Return whether TensorRT for RTX is installed."""
+    return find_spec(_LIBRARY) is not None
+
+
+def asked(weights: Mapping[str, Content], profile: Profile, types: Mapping[str, str]) -> list[str]:
+    """Return the notes of a build about a model that TensorRT will run.
+
+    Args:
+        weights: Files of the model's version directory.
+        profile: Shapes for which the plan will be built.
+        types: Triton's data types of the inputs and outputs by name.
+    """
+    if not can_ask():
+        return [f"TensorRT's parser has not checked {ONNX_FILE}: to check it without a GPU, {install('tensorrt')}"]
+    with tempfile.TemporaryDirectory(prefix="pixprep-tensorrt-") as folder:
+        for name, content in weights.items():
+            if isinstance(content, Path):
+                Path(folder, name).symlink_to(content.resolve())
+            else:
+                Path(folder, name).write_bytes(content.encode() if isinstance(content, str) else content)
+        answer = ask(Path(folder, ONNX_FILE), profile, types)
+    return [answer.accepted] if answer.accepted else [f"{ONNX_FILE}: {what}: {fix}" for what, fix in answer.problems]
+
+
+def ask(onnx: Path, profile: Profile | None, types: Mapping[str, str], *, limit_s: float = 4 * LIMIT_S) -> Answer:
+    """Let TensorRT for RTX parse an ONNX file and build an engine, in a separate process.
+
+    Args:
+        onnx: The ONNX file.
+        profile: Shapes of the inputs with dynamic dimensions. None means that no engine is built.
+        types: Triton's data types of the inputs and outputs by name.
+        limit_s: Time limit in seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="pixprep-tensorrt-") as folder:
+        Path(folder, "profile.json").write_text(json.dumps(profile), encoding="utf-8")
+        if fault := run_program("tensorrt_trial", onnx, folder, limit_s):
+            remedy = "build the plan with trtexec to see whether TensorRT supports the file"
+            return Answer("", ((f"TensorRT's parser could not be asked, because {fault}", remedy),))
+        found = json.loads(Path(folder, "answer.json").read_text(encoding="utf-8"))
+    problems = tuple(_problems(found, types))
+    built = "" if profile is None else ", and its builder builds an engine for the shapes below"
+    by = f"TensorRT for RTX {found['version']}, {found['layers']:,} layers"
+    return Answer("" if problems else f"TensorRT's parser accepts {onnx.name} ({by}){built}", problems)
+
+
+def _problems(found: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each problem that an answer contains, with its remedy."""
+    # TensorRT implements some operators, such as NonZero, as layers, and TensorRT for RTX as plugins that it lacks
+    plugins = [node for node in found["rejected"] if "plugin" in node[2].lower() and "not found" in node[2]]
+    others = [node for node in found["rejected"] if node not in plugins]
+    if plugins:
+        yield (
+            f"TensorRT for RTX {found['version']} does not have {_named(plugins)}",
+            "TensorRT has more operators, so trtexec may still build the plan; for a plugin of your own, pass its "
+            "library to trtexec with --dynamicPlugins",
+        )
+    if others:
+        fix = "export the model without it, or serve the model with --classifier onnxruntime-gpu"
+        yield f"TensorRT's parser does not support {_named(others)}", fix
+    for name, theirs in {**found["inputs"], **found["outputs"]}.items():
+        ours = types.get(name, "").removeprefix("TYPE_")
+        if ours and ours != _TYPES.get(theirs, theirs):
+            fix = "export the model with a data type that TensorRT supports: float32, float16, int32 or int64"
+            yield f'TensorRT reads "{name}" as {_TYPES.get(theirs, theirs)}, and not as {ours}', fix
+    if error := found["error"]:
+        is_shape = "shape constraints" in error
+        yield (
+            f"TensorRT for RTX {found['version']} parses the file, but its builder reports: {_plain(error)}",
+            "export the model with a dynamic batch dimension, or build it with --max-batch-size 1"
+            if is_shape
+            else "trtexec of TensorRT may still build the plan, because TensorRT implements more layers",
+        )
+
+
+def _named(nodes: Sequence[Sequence[str]]) -> str:
+    """Return a list of rejected nodes for a message, each with the parser's reason."""
+    if not any(name or operator for name, operator, _ in nodes):
+        return f"the file ({_plain(nodes[0][2])})"
+    named = [
+        f'the operator {operator} (node "{shown(name)}"{_reason(text)})'
+        if operator
+        else f'the data type of the input "{shown(name)}"'
+        for name, operator, text in nodes[:_MAX_NODES]
+    ]
+    return ", ".join(named) + (f" and {len(nodes) - _MAX_NODES} more nodes" if len(nodes) > _MAX_NODES else "")
+
+
+def _reason(text: str) -> str:
+    """Return the reason for which a node is rejected, or ``""`` if the parser gives no more than a failed condition."""
+    quoted = re.search(r'"(.+)"', text)
+    if "plugin" in text.lower() or not (quoted or "Error Code" in text):
+        return ""
+    line = quoted[1] if quoted else next(line for line in text.splitlines() if "Error Code" in line)
+    return f": {_plain(line).rstrip('.')}"
+
+
+def _plain(error: str) -> str:
+    return shown(_INTERNAL.sub("", error).strip())[:300]

@@ -1,0 +1,190 @@
+"""Tests of what TensorRT's parser says about ONNX files.
+
+The tests of the messages replay answers that TensorRT for RTX 1.7.1 gave. ``make tensorrt`` runs the tests that ask
+TensorRT for RTX itself, which needs no GPU.
+"""
+
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from pixprep.cli.parser import main
+from pixprep.errors import SetupError
+from pixprep.serving.repository import build, check, side_notes, tensorrt
+from pixprep.serving.repository.ports import plan_version
+from support.faces import PIPELINE, PLAN, save_onnx
+
+needs_tensorrt = pytest.mark.skipif(find_spec("tensorrt_rtx_bindings") is None, reason="NO TENSORRT: make tensorrt")
+NO_PLUGIN = 'creator && "Plugin not found, are the plugin name, version, and namespace correct?"'
+NO_NON_ZERO = "Assertion failed: creator && version: NonZero plugin creator version 1 was not found in plugin registry."
+NO_BYTES = (
+    "Invalid Node - add\nITensor::getDimensions: Error Code 4: API Usage Error (add: ElementWiseOperation SUM requires "
+    "inputs with type kFLOAT, or kINT64. But type is UInt8. In validateTypes at /_src/optimizer/elementWiseNode.cpp:72)"
+)
+NO_TYPE = "Assertion failed: convertDtype(onnxDtype.elem_type(), &trtDtype)"
+NOT_ONNX = "Assertion failed: model->ParseFromCodedStream(&codedInput): Failed to parse the ONNX model."
+BUILDER = "IBuilder::buildSerializedNetwork: Error Code 4: Internal Error ("
+NO_BATCH = (
+    f"{BUILDER}kOPT values for profile 0 violate shape constraints: IShuffleLayer node_of_y: reshaping failed for "
+    "tensor: x reshape would change volume 384 to 192 In executeReshape at /_src/runtime/core/shapeMachine.cpp:348)"
+)
+NO_LAYER = (
+    "[tacticSupply.cpp::getSupportedFormats::48] Error Code 2: Internal Error (Assertion !layerImpls.empty() failed. "
+    "node_of_y_0 has no runners that implement it In getSupportedFormats at /_src/optimizer/builder/tactics.cpp:48)"
+)
+WITHOUT = "export the model without it, or serve the model with --classifier onnxruntime-gpu"
+
+
+@pytest.fixture
+def replay(monkeypatch):
+    """Return a function that replaces the program by a recorded answer, and returns the profiles it was given."""
+
+    def replaced(**answer):
+        profiles = []
+
+        def program(name, onnx, folder, _limit_s):
+            assert (name, onnx.name) == ("tensorrt_trial", "model.onnx")
+            profiles.append(json.loads(Path(folder, "profile.json").read_text()))
+            whole = {"version": "1.7.1.116", "rejected": [], "inputs": {}, "outputs": {}, "layers": 3, "error": ""}
+            Path(folder, "answer.json").write_text(json.dumps(whole | answer))
+            return answer.get("fault", "")
+
+        monkeypatch.setattr(tensorrt, "find_spec", lambda _: True)
+        monkeypatch.setattr(tensorrt, "run_program", program)
+        return profiles
+
+    return replaced
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (
+            {"rejected": [["/m/det", "Det", "false"]]},
+            f'TensorRT\'s parser does not support the operator Det (node "/m/det"): {WITHOUT}',
+        ),
+        (
+            {"rejected": [[f"n{number}", "Unique", "false"] for number in range(7)]},
+            f'(node "n3"), the operator Unique (node "n4") and 2 more nodes: {WITHOUT}',
+        ),
+        (
+            {"rejected": [["nms", "EfficientNMS_TRT", NO_PLUGIN]]},
+            'TensorRT for RTX 1.7.1.116 does not have the operator EfficientNMS_TRT (node "nms"): TensorRT has more '
+            "operators, so trtexec may still build the plan; for a plugin of your own, pass its library to trtexec",
+        ),
+        (
+            {"rejected": [["/NonZero", "NonZero", NO_NON_ZERO]]},
+            'does not have the operator NonZero (node "/NonZero"): TensorRT has more operators',
+        ),
+        (
+            {"rejected": [["rs", "Resize", '(antialias == 0) && "Antialiasing is not supported currently."']]},
+            f'the operator Resize (node "rs": Antialiasing is not supported currently): {WITHOUT}',
+        ),
+        (
+            {"rejected": [["add", "Add", NO_BYTES]]},
+            'the operator Add (node "add": add: ElementWiseOperation SUM requires inputs with type kFLOAT, or kINT64. '
+            f"But type is UInt8): {WITHOUT}",
+        ),
+        (
+            {"rejected": [["text", "", NO_TYPE]]},
+            'TensorRT\'s parser does not support the data type of the input "text": export',
+        ),
+        ({"rejected": [["", "", NOT_ONNX]]}, "TensorRT's parser does not support the file (Assertion failed: model"),
+        (
+            {"inputs": {"input": "HALF"}, "outputs": {"logits": "FLOAT"}},
+            'TensorRT reads "input" as FP16, and not as FP32: export the model with a data type',
+        ),
+        (
+            {"error": NO_BATCH},
+            "its builder reports: kOPT values for profile 0 violate shape constraints: IShuffleLayer node_of_y: "
+            "reshaping failed for tensor: x reshape would change volume 384 to 192: export the model with a dynamic "
+            "batch dimension, or build it with --max-batch-size 1",
+        ),
+        (
+            {"error": NO_LAYER},
+            "Assertion !layerImpls.empty() failed. node_of_y_0 has no runners that implement it: trtexec of TensorRT "
+            "may still build the plan",
+        ),
+        ({"fault": "it takes more than 120 s"}, "could not be asked, because it takes more than 120 s: build the plan"),
+    ],
+)
+def test_a_rejection_says_what_is_wrong_and_how_to_fix_it(replay, tmp_path, answer, problem):
+    replay(**answer)
+    model = save_onnx(tmp_path / "my.onnx")
+    note = build(tmp_path / "models", pipeline=PIPELINE, onnx=model, classifier="tensorrt").notes[-2]
+    assert problem in note
+    assert note.startswith("model.onnx: ")
+    found = [str(each) for each in check(tmp_path / "models")]
+    assert any(each.startswith("classifier/1/model.onnx: ") and each.endswith(note[12:]) for each in found)
+
+
+def test_the_parser_is_asked_with_the_shapes_of_the_plan(replay, tmp_path):
+    profiles = replay(inputs={"input": "FLOAT"}, outputs={"logits": "FLOAT"})
+    model = save_onnx(tmp_path / "my.onnx")
+    options = {"pipeline": PIPELINE, "onnx": model, "classifier": "tensorrt", "max_batch_size": 8}
+    notes = build(tmp_path / "models", **options).notes
+    assert notes[-2] == (
+        "TensorRT's parser accepts model.onnx (TensorRT for RTX 1.7.1.116, 3 layers), and its builder builds an engine "
+        "for the shapes below"
+    )
+    shapes = "--minShapes=input:1x3x224x224 --optShapes=input:4x3x224x224 --maxShapes=input:8x3x224x224"
+    assert notes[-1].endswith(shapes)
+    assert [each.where for each in check(tmp_path / "models")] == ["classifier/1/model.plan"]
+    (tmp_path / "models" / "classifier" / "1" / "model.plan").write_bytes(PLAN)
+    assert check(tmp_path / "models") == []
+    assert check(tmp_path / "models", tensorrt=True) == []
+    assert profiles == [{"input": [[batch, 3, 224, 224] for batch in (1, 4, 8)]}] * 3  # not for the existing plan
+
+
+def test_a_model_of_onnx_runtime_is_only_checked_on_request(replay, tmp_path, capsys):
+    replay(rejected=[["d", "Det", "false"]])
+    build(tmp_path / "models", pipeline=PIPELINE, onnx=save_onnx(tmp_path / "my.onnx"))
+    assert check(tmp_path / "models") == []
+    assert main(["check", str(tmp_path / "models"), "--tensorrt"]) == 1
+    assert 'does not support the operator Det (node "d")' in capsys.readouterr().out
+
+
+def test_a_check_without_tensorrt_or_of_a_file_is_an_error(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(tensorrt, "find_spec", lambda _: None)
+    with pytest.raises(SetupError, match=r'requires TensorRT for RTX: pip install "\.\[tensorrt\]"'):
+        check(tmp_path, tensorrt=True)
+    file = tmp_path / "pipeline.json"
+    PIPELINE.save(file)
+    assert main(["check", str(file), "--tensorrt"]) == 1
+    assert "--tensorrt requires a model repository" in capsys.readouterr().err
+
+
+def test_the_version_of_a_plan_is_read_from_its_header(tmp_path):
+    head = b"ftrt" + bytes(20) + bytes([10, 13, 3, 9])
+    assert plan_version(head) == "10.13.3.9"
+    assert plan_version(head[:27]) == plan_version(b"ftrt\1" + head[5:]) == plan_version(b"vtrt" + head[4:]) == ""
+    model = save_onnx(tmp_path / "my.onnx")
+    (tmp_path / "my.plan").write_bytes(head + b"more")
+    build(tmp_path / "models", pipeline=PIPELINE, onnx=model, plan=tmp_path / "my.plan", classifier="tensorrt")
+    (note,) = [note for note in side_notes(tmp_path / "models") if "model.plan" in note]
+    assert note.endswith("classifier/1/model.plan: built by TensorRT 10.13.3.9; the server must have the same version")
+
+
+# with TensorRT for RTX itself
+
+
+def save_nodes(path, *nodes, inputs=(("x", "FLOAT", ["n", 3, 8, 8]),), outputs=(("y", "FLOAT", None),), constants=None):
+    """Write a model of the given nodes: (operator, inputs, outputs, attributes)."""
+    made = [
+        helper.make_node(operator, given, found, name=f"node_{number}", **more)
+        for number, (operator, given, found, more) in enumerate(nodes)
+    ]
+    ends = [
+        [helper.make_tensor_value_info(name, TensorProto.DataType.Value(dtype), shape) for name, dtype, shape in side]
+        for side in (inputs, outputs)
+    ]
+    weights = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
+    sets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    graph = helper.make_graph(made, "g", *ends, initializer=weights)
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=8), path)
+    return path
