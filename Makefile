@@ -17,6 +17,7 @@
 #   make words                              count the hard-to-read texts of each folder
 #   make parity-tensorflow                  compare pixels with TensorFlow, Keras and DALI (3 GB)
 #   make models                             compare the recipes of docs/models.md with the packages of their models (2 GB)
+#   make tensorrt                           check models with TensorRT's parser and builder, without a GPU (1 GB)
 #   make train                              train a network, serve it with the same pipeline file, and compare the logits
 #   make tutorials                          run every command of the tutorials in docs/, with PyTorch and DALI (5 GB)
 #   make training                           test the Loader with PyTorch, Lightning, accelerate, Trainer, JAX, TensorFlow and Keras (3 GB)
@@ -59,7 +60,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-g test-engine test-gpu test-others test-data benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray train
+.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-g test-engine test-gpu test-others test-data benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray tensorrt train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -198,6 +199,16 @@ models: .venv-models/.done .venv/.dev
 	.venv-models/bin/pytest tests/parity/test_models.py tests/parity/test_families.py tests/importers/test_models.py
 	.venv-models/bin/pytest tests/parity/test_model_warps.py tests/parity/test_mediapipe.py
 	$(VENV)/pytest $(SERVER)/test_ocr.py $(SERVER)/test_towers.py
+
+# Builds engines with TensorRT for RTX, without a GPU. PyTorch in the environment of parity exports the models.
+tensorrt: .venv-tensorrt/.done .venv-parity/.done
+	.venv-tensorrt/bin/pytest -m "" tests/serving/test_tensorrt.py
+
+.venv-tensorrt/.done: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv-tensorrt
+	.venv-tensorrt/bin/pip install --quiet --disable-pip-version-check --no-deps rapidocr==3.10.0 "$(CHECKPOINT)"
+	.venv-tensorrt/bin/pip install --quiet --disable-pip-version-check --editable ".[server,tensorrt,test]"
+	touch $@
 
 training: .venv-training/.done .venv-tensorflow/.done .venv/.demo
 	.venv-training/bin/pytest tests/training/frameworks

@@ -59,6 +59,7 @@ FEATURES = {
     "gpu-cuda13": "the engine on a GPU with CUDA 13",
     "heic": "HEIC images",
     "video": "clips",
+    "tensorrt": "check ONNX files with TensorRT's parser, without a GPU",
     "gpu-video": "NVDEC, with one of the `gpu-cuda` extras",
     "flow": "the op `optical_flow`",
     "ray": "`pixprep batch` on Ray",

@@ -125,6 +125,7 @@ HOMES = {
     "ray": {"cluster.ray"},
     "simplejpeg": {"engine.decoders.turbo"},
     "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals"},
+    "tensorrt_rtx_bindings": {"serving.repository.tensorrt_trial"},
     "torch": {
         *("training.frameworks.torch", "importers.verify.originals", "importers.verify.twins"),
         "importers.transformers.processor",

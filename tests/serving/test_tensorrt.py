@@ -1,4 +1,4 @@
-"""Tests of what TensorRT's parser says about ONNX files.
+"""Tests of the check of ONNX files by TensorRT's parser.
 
 The tests of the messages replay answers that TensorRT for RTX 1.7.1 gave. ``make tensorrt`` runs the tests that ask
 TensorRT for RTX itself, which needs no GPU.
@@ -11,13 +11,20 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.errors import SetupError
+from pixprep.importers import import_pipeline
 from pixprep.serving.repository import build, check, side_notes, tensorrt
 from pixprep.serving.repository.ports import plan_version
-from support.faces import PIPELINE, PLAN, save_onnx
+from support import detectors
+from support.faces import PIPELINE, PLAN, read_onnx, save_onnx
+from support.towers import RANDOM_MODELS, export_tower, run_python
+
+ROOT = Path(__file__).parents[2]
+TORCH = ROOT / ".venv-parity" / "bin" / "python"
 
 needs_tensorrt = pytest.mark.skipif(find_spec("tensorrt_rtx_bindings") is None, reason="NO TENSORRT: make tensorrt")
 NO_PLUGIN = 'creator && "Plugin not found, are the plugin name, version, and namespace correct?"'
@@ -173,18 +180,102 @@ def test_the_version_of_a_plan_is_read_from_its_header(tmp_path):
 # with TensorRT for RTX itself
 
 
-def save_nodes(path, *nodes, inputs=(("x", "FLOAT", ["n", 3, 8, 8]),), outputs=(("y", "FLOAT", None),), constants=None):
-    """Write a model of the given nodes: (operator, inputs, outputs, attributes)."""
+@needs_tensorrt
+@pytest.mark.parametrize(
+    ("nodes", "inputs", "problem"),
+    [
+        ([("Cast", ["x"], ["y"], {"to": 1})], ("UINT8", ["n", 3, 8, 8]), ""),
+        ([("Cast", ["x"], ["y"], {"to": 1})], ("INT64", ["n", 3]), ""),
+        ([("Det", ["x"], ["y"], {})], ("FLOAT", ["n", 3, 3]), 'the operator Det (node "node_0"): '),
+        (
+            [("Mine", ["x"], ["a"], {"domain": "acme"}), ("Unique", ["a"], ["y"], {})],
+            ("FLOAT", ["n", 3]),
+            'does not have the operator Mine (node "node_0")',
+        ),
+        ([("NonZero", ["x"], ["y"], {})], ("FLOAT", ["n", 3]), 'does not have the operator NonZero (node "node_0")'),
+        ([("Identity", ["x"], ["y"], {})], ("STRING", ["n"]), 'the data type of the input "x": '),
+        ([("Cast", ["x"], ["y"], {"to": 1})], ("DOUBLE", ["n", 3]), 'TensorRT reads "x" as FP32, and not as FP64: '),
+        (
+            [("Constant", [], ["s"], {"value_ints": [1, 192]}), ("Reshape", ["x", "s"], ["y"], {})],
+            ("FLOAT", ["n", 3, 8, 8]),
+            "reshaping failed for tensor: x reshape would change volume 384 to 192: export the model with a dynamic",
+        ),
+    ],
+)
+def test_tensorrt_says_what_it_rejects(tmp_path, nodes, inputs, problem):
     made = [
         helper.make_node(operator, given, found, name=f"node_{number}", **more)
         for number, (operator, given, found, more) in enumerate(nodes)
     ]
-    ends = [
-        [helper.make_tensor_value_info(name, TensorProto.DataType.Value(dtype), shape) for name, dtype, shape in side]
-        for side in (inputs, outputs)
-    ]
-    weights = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
+    dtype, shape = inputs
+    y = TensorProto.STRING if dtype == "STRING" else TensorProto.FLOAT
+    x = helper.make_tensor_value_info("x", TensorProto.DataType.Value(dtype), shape)
+    graph = helper.make_graph(made, "g", [x], [helper.make_tensor_value_info("y", y, None)])
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    graph = helper.make_graph(made, "g", *ends, initializer=weights)
-    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=8), path)
-    return path
+    onnx.save(helper.make_model(graph, opset_imports=sets, ir_version=8), tmp_path / "my.onnx")
+    profile = {"x": [[batch, *shape[1:]] for batch in (1, 2, 4)]}
+    types = {port.name: port.data_type for port in read_onnx(tmp_path / "my.onnx").inputs}
+    answer = tensorrt.ask(tmp_path / "my.onnx", profile, types)
+    assert bool(answer.accepted) == (not problem)
+    assert problem in " ".join(f"{what}: {fix}" for what, fix in answer.problems)
+
+
+@needs_tensorrt
+def test_a_file_that_is_not_onnx_is_rejected(tmp_path):
+    (tmp_path / "my.onnx").write_bytes(b"abc")
+    ((what, _),) = tensorrt.ask(tmp_path / "my.onnx", {}, {}).problems
+    assert what.startswith("TensorRT's parser does not support the file (")
+
+
+EXPORTS = {
+    "yolo": "YOLO('yolo11n.yaml').export(format='onnx', dynamic=True, simplify=False, opset=17)",
+    "yolo with NMS": "YOLO('yolo11n.yaml').export(format='onnx', nms=True, simplify=False, opset=17)",
+}
+
+
+def accepted(folder, **options):
+    """Build a repository for TensorRT, and return the note about TensorRT's parser."""
+    notes = build(folder / "models", classifier="tensorrt", **options).notes
+    assert notes[-1].startswith("build the plan on the machine")
+    return notes[-2]
+
+
+@needs_tensorrt
+def test_the_demos_classifier_and_a_detector_are_accepted(tmp_path):
+    assert re.search(r"accepts model\.onnx \(TensorRT for RTX [\d.]+, \d+ layers\)", accepted(tmp_path / "demo"))
+    detector = detectors.save(tmp_path / "detector.onnx")
+    note = accepted(tmp_path, pipeline=pp.presets.letterbox(size=320), onnx=detector)
+    assert note.endswith("its builder builds an engine for the shapes below")
+
+
+@needs_tensorrt
+@pytest.mark.skipif(not TORCH.exists(), reason="NO PYTORCH: make parity creates .venv-parity")
+@pytest.mark.parametrize(("name", "most"), [("yolo", 8), ("yolo with NMS", 1)])
+def test_yolo_is_accepted_without_its_suppression(tmp_path, name, most):
+    run_python(TORCH, f"from ultralytics import YOLO; {EXPORTS[name]}", cwd=tmp_path)
+    pipeline = pp.presets.letterbox(size=640)
+    note = accepted(tmp_path, pipeline=pipeline, onnx=tmp_path / "yolo11n.onnx", max_batch_size=most)
+    if name == "yolo":
+        assert note.endswith("its builder builds an engine for the shapes below")
+    else:
+        assert "does not have the operator NonZero" in note
+
+
+@needs_tensorrt
+@pytest.mark.skipif(find_spec("rapidocr") is None, reason="NO RAPIDOCR: make tensorrt")
+def test_an_ocr_recognizer_for_lines_of_any_width_is_accepted(tmp_path):
+    (onnx_file,) = Path(find_spec("rapidocr").origin).parent.glob("models/PP-OCRv6_rec_small.onnx")
+    (lines,) = re.findall(r"^```json\n(.*?)^```", (ROOT / "docs" / "ocr.md").read_text(), re.MULTILINE | re.DOTALL)
+    pipeline = pp.Pipeline.from_json(lines)
+    note = accepted(tmp_path, pipeline=pipeline, onnx=onnx_file, max_batch_size=4)
+    assert note.endswith("its builder builds an engine for the shapes below")
+
+
+@needs_tensorrt
+@pytest.mark.skipif(not TORCH.exists(), reason="NO PYTORCH: make parity creates .venv-parity")
+@pytest.mark.parametrize("name", RANDOM_MODELS)
+def test_a_vision_tower_of_tiles_or_patches_is_accepted(tmp_path, name):
+    export_tower(TORCH, name, tmp_path)
+    pipeline = import_pipeline(f"transformers:{tmp_path / name / 'preprocessor_config.json'}")
+    note = accepted(tmp_path, pipeline=pipeline, onnx=tmp_path / f"{name}.onnx")
+    assert note.endswith("its builder builds an engine for the shapes below")

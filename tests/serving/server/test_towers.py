@@ -2,8 +2,6 @@
 features that transformers' own image processor and model return (see ``make models``).
 """
 
-import re
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,50 +12,10 @@ from pixprep.cli.parser import main
 from pixprep.serving.embedded.server import Server
 from support.images import jpeg, scene
 from support.serving import client_of
+from support.towers import RANDOM_MODELS, export_tower
 
 ROOT = Path(__file__).parents[3]
-DOC = (ROOT / "docs" / "vision-language.md").read_text(encoding="utf-8")
 PYTHON = ROOT / ".venv-models" / "bin" / "python"
-LAYERS = '"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4'
-
-RANDOM_MODELS = {
-    "internvl": f"""
-from transformers import GotOcr2ImageProcessor, InternVLConfig, InternVLModel
-vision = {{{LAYERS}, "image_size": [64, 64], "patch_size": [16, 16]}}
-text = {{{LAYERS}, "model_type": "qwen2", "num_key_value_heads": 4, "vocab_size": 100}}
-model = InternVLModel(InternVLConfig(vision_config=vision, text_config=text, image_seq_length=4)).eval()
-processor = GotOcr2ImageProcessor(
-    size={{"height": 64, "width": 64}}, crop_to_patches=True, min_patches=1, max_patches=6,
-    image_mean=[0.485, 0.456, 0.406], image_std=[0.229, 0.224, 0.225],
-)
-
-def features_of(inputs):
-    return model.get_image_features(pixel_values=inputs["pixel_values"]).pooler_output
-""",
-    "siglip2": f"""
-from transformers import Siglip2ImageProcessor, Siglip2VisionConfig, Siglip2VisionModel
-model = Siglip2VisionModel(Siglip2VisionConfig(**{{{LAYERS}}}, num_patches=256, patch_size=16)).eval()
-processor = Siglip2ImageProcessor()
-
-def features_of(inputs):
-    features = model(**inputs).last_hidden_state
-    return features[inputs["pixel_attention_mask"].bool()]
-""",
-}
-THEIRS = """
-import sys
-import numpy as np
-import torch
-from PIL import Image
-torch.manual_seed(0)
-{define}
-model.save_pretrained(sys.argv[1])
-processor.save_pretrained(sys.argv[1])
-for number, photo in enumerate(sys.argv[2:]):
-    with torch.no_grad():
-        found = features_of(processor(Image.open(photo).convert("RGB"), return_tensors="pt"))
-    np.save(f"{{sys.argv[1]}}/{{number}}.npy", found.numpy())
-"""
 
 pytestmark = [
     pytest.mark.server,
@@ -65,22 +23,12 @@ pytestmark = [
 ]
 
 
-def run_python(program, *arguments, cwd):
-    subprocess.run([PYTHON, "-c", program, *arguments], cwd=cwd, check=True, timeout=200)
-
-
 @pytest.mark.parametrize("name", RANDOM_MODELS)
 def test_the_features_of_a_photo_equal_those_of_transformers(name, tmp_path):
     photos = [tmp_path / f"{number}.jpg" for number in range(3)]
     for photo, size in zip(photos, [(480, 640), (300, 90), (64, 64)], strict=True):
         photo.write_bytes(jpeg(scene(*size), quality=90))
-    run_python(THEIRS.format(define=RANDOM_MODELS[name]), name, *map(str, photos), cwd=tmp_path)
-    (export,) = (
-        block
-        for block in re.findall(r"^```\n(import torch.*?)^```", DOC, re.MULTILINE | re.DOTALL)
-        if f'("{name}")' in block
-    )
-    run_python(export, cwd=tmp_path)
+    export_tower(PYTHON, name, tmp_path, photos)
 
     pipeline, models = str(tmp_path / "pipeline.json"), tmp_path / "models"
     assert main(["import", str(tmp_path / name / "preprocessor_config.json"), pipeline]) == 0

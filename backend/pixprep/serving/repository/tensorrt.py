@@ -137,7 +137,7 @@ def _named(nodes: Sequence[Sequence[str]]) -> str:
 
 
 def _reason(text: str) -> str:
-    """Return the reason for which a node is rejected, or ``""`` if the parser gives no more than a failed condition."""
+    """Return the reason for which a node is rejected, or ``""`` if the parser only gives a condition in its source."""
     quoted = re.search(r'"(.+)"', text)
     if "plugin" in text.lower() or not (quoted or "Error Code" in text):
         return ""
