@@ -15,7 +15,7 @@ from pixprep import gpu as room
 from pixprep.gpu import samples
 
 OURS = (
-    *("gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.device"),
+    *("gpu.lanes", "gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.device"),
     "training.frameworks.cupy",
 )
 

@@ -1,6 +1,9 @@
 """Mock of CuPy on the CPU: arrays are NumPy arrays, and kernels run in the shim. The mock contains only what pixprep
 uses.
 
+Queued work runs as late as CUDA allows: when a thread waits for its stream, or for an event after it. A missing wait
+therefore shows every time. ``COUNTS`` counts the calls, and ``Memory`` limits the size of the memory.
+
 ``compiler`` mocks NVRTC: the compiled code is the source itself. ``codecs`` mocks nvImageCodec: all of its decoders use
 the CPU decoder. ``install`` installs all mocks for a whole process.
 """
@@ -11,7 +14,7 @@ import json
 import sys
 import threading
 import weakref
-from collections import Counter
+from collections import Counter, deque
 from math import prod
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
@@ -26,14 +29,50 @@ from pixprep import gpu
 from pixprep.engine.decoders.header import read_jpeg_header
 from pixprep.gpu.nvrtc import Compiled
 
-# only one kernel can run in the shim at a time, because its threads and shared memory are static
-TURN = threading.Lock()
+# only one thread at a time runs queued work, because the threads and the shared memory of the shim are static
+TURN = threading.RLock()
 FREE = 100 << 30  # free memory of the mocked GPU in bytes
-COPIED = set()  # ranges of host memory that the device may still read, until the next synchronization
+COUNTS = Counter()  # launches, copies, copied bytes, memsets, and waits of the host
 
 
 class CUDARuntimeError(RuntimeError):
     pass
+
+
+class OutOfMemoryError(MemoryError):
+    pass
+
+
+class Memory:
+    """Device memory that ``empty`` allocates."""
+
+    limit = None  # maximum number of bytes, or None
+    used = 0
+    kept = []  # noqa: RUF012  (memory that queued work may use; CuPy's pool does not return it to the driver either)
+
+    @classmethod
+    def take(cls, shape, dtype):
+        """Return an array, and count its bytes until it is garbage."""
+        n_bytes = prod(shape) * np.dtype(dtype).itemsize
+        if cls.limit is not None and cls.used + n_bytes > cls.limit:
+            raise OutOfMemoryError(
+                f"Out of memory allocating {n_bytes:,} bytes (allocated so far: {cls.used:,} bytes)."
+            )
+        array = np.full(shape, 99, dtype)
+        cls.used += n_bytes
+        weakref.finalize(array, cls._give, n_bytes)
+        cls.kept.append(array)
+        return array.view(Array)
+
+    @classmethod
+    def _give(cls, n_bytes):
+        cls.used -= n_bytes
+
+
+def copied(to, source, n_bytes, stream):
+    """Queue a copy. The source is read as late as possible."""
+    COUNTS.update(copies=1, bytes=n_bytes)
+    stream.add(lambda: ctypes.memmove(to, source, n_bytes))
 
 
 class Pointer:
@@ -42,14 +81,10 @@ class Pointer:
 
     def copy_from_host_async(self, source, n_bytes, stream):
         assert isinstance(source, int)
-        assert source not in COPIED, "the host's memory may still be read for an earlier copy"
-        COPIED.add(source)
-        assert isinstance(stream, Stream)
-        ctypes.memmove(self.ptr, source, n_bytes)
+        copied(self.ptr, source, n_bytes, stream)
 
     def copy_from_device_async(self, source, n_bytes, stream):
-        assert isinstance(stream, Stream)
-        ctypes.memmove(self.ptr, source.ptr, n_bytes)
+        copied(self.ptr, source.ptr, n_bytes, stream)
 
 
 class UnownedMemory:
@@ -82,7 +117,8 @@ class Array(np.ndarray):
 
     def get(self):
         assert self.flags.c_contiguous
-        synchronize()
+        COUNTS.update(copies=1, bytes=self.nbytes)
+        Stream.current().synchronize()
         return np.array(self)
 
     def __setitem__(self, key, value):
@@ -91,14 +127,19 @@ class Array(np.ndarray):
         assert value == 0
         assert part.flags.c_contiguous
         assert Device.depth(), ELSEWHERE
-        super().__setitem__(key, value)
+        COUNTS["memsets"] += 1
+        Stream.current().add(lambda: np.copyto(part, value))
 
 
 def asarray(values):
     if isinstance(values, Array):
         return values
     if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
-        return np.array(np.asarray(values)).view(Array)
+        host = np.array(np.asarray(values))  # CuPy copies it to pinned memory before it returns
+        array = empty(host.shape, host.dtype)
+        COUNTS.update(copies=1, bytes=host.nbytes)
+        Stream.current().add(lambda: np.copyto(array, host))
+        return array
     interface = values.__cuda_array_interface__  # shares the memory, after waiting for the stream
     Stream.synchronized = (*Stream.synchronized, interface["stream"])
     return Array(interface["shape"], np.uint8, Pointer(interface["data"][0], values), interface["strides"])
@@ -106,7 +147,11 @@ def asarray(values):
 
 def ascontiguousarray(values):
     """Copy the values like CuPy, which compiles a kernel for arrays that are not contiguous."""
-    return values if values.flags.c_contiguous else np.ascontiguousarray(values).view(Array)
+    if values.flags.c_contiguous:
+        return values
+    array = empty(values.shape, values.dtype)
+    Stream.current().add(lambda: np.copyto(array, values))
+    return array
 
 
 def from_dlpack(tensor):
@@ -115,13 +160,13 @@ def from_dlpack(tensor):
 
 
 def empty(shape, dtype):
-    return np.full(shape, 99, dtype).view(Array)
+    return Memory.take((shape,) if isinstance(shape, int) else shape, dtype)
 
 
 class Stream:
     ptr = 0  # nvImageCodec receives this pointer
     made = destroyed = 0
-    ends = 0  # number of times that a caller has waited for all queued work
+    alive = weakref.WeakSet()  # noqa: RUF012
     waited_for = ()  # events of all streams
     synchronized = ()  # numbers of the streams, one for each array
     _current = threading.local()
@@ -129,6 +174,9 @@ class Stream:
     def __init__(self, *, non_blocking):
         assert non_blocking
         Stream.made += 1
+        with TURN:
+            Stream.alive.add(self)
+        self.queue, self.queued, self.begun = deque(), 0, 0
 
     def __enter__(self):
         self._stack().append(self)
@@ -140,8 +188,24 @@ class Stream:
     def __del__(self):
         type(self).destroyed += 1  # type(self), because the module's names are already deleted when Python exits
 
+    def add(self, work):
+        """Queue work, which runs when a thread waits for it."""
+        with TURN:
+            self.queue.append(work)
+            self.queued += 1
+
+    def drain(self, until=None):
+        """Run the queued work, or its first part: until ``begun`` is ``until``."""
+        with TURN:
+            while self.queue and (until is None or self.begun < until):
+                self.begun += 1
+                self.queue.popleft()()
+            if not any(each.queue for each in Stream.alive):
+                Memory.kept.clear()
+
     def synchronize(self):
-        synchronize()
+        waited()
+        self.drain()
 
     def record(self):
         event = Event()
@@ -150,6 +214,7 @@ class Stream:
 
     def wait_event(self, event):
         Stream.waited_for = (*Stream.waited_for, event)
+        self.add(lambda: event.stream.drain(event.until))
 
     @classmethod
     def _stack(cls):
@@ -196,19 +261,18 @@ class Place(Device):
 
 
 class Event:
-    """Event of a mocked GPU, which is busy with the queued work until a caller synchronizes."""
-
     @property
     def done(self):
-        return self.number < Stream.ends
+        return self.stream.begun >= self.until
 
     def record(self, stream):
         assert isinstance(stream, Stream)
-        self.stream, self.number = stream, Stream.ends
+        self.stream, self.until = stream, stream.queued
         self.time = perf_counter()
 
     def synchronize(self):
-        synchronize(ends=0)  # other streams may still be busy
+        waited()
+        self.stream.drain(self.until)
 
 
 class MemoryPool:
@@ -216,11 +280,17 @@ class MemoryPool:
         pass
 
 
-def synchronize(ends=1):
+def waited():
+    """Count a wait of the host. After an illegal address, every wait fails."""
+    COUNTS["waits"] += 1
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
-    Stream.ends += ends
-    COPIED.clear()
+
+
+def synchronize():
+    waited()
+    for stream in [*Stream.alive]:
+        stream.drain()
 
 
 ELSEWHERE = "outside of a device context, CUDA uses the first GPU, which may not contain the array"
@@ -229,7 +299,8 @@ ELSEWHERE = "outside of a device context, CUDA uses the first GPU, which may not
 def memset(address, value, n_bytes, stream):
     assert Device.depth(), ELSEWHERE
     assert stream == Stream.ptr
-    ctypes.memset(address, value, n_bytes)
+    COUNTS["memsets"] += 1
+    Stream.current().add(lambda: ctypes.memset(address, value, n_bytes))
 
 
 def memcpy_2d(*told):
@@ -237,8 +308,13 @@ def memcpy_2d(*told):
     assert Device.depth(), ELSEWHERE
     assert (kind, stream) == (RUNTIME.memcpyDeviceToDevice, Stream.ptr)
     assert min(pitch, to_pitch) >= n_bytes, "CUDA refuses it"
-    for row in range(rows):
-        ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
+    COUNTS.update(copies=1, bytes=n_bytes * rows)
+
+    def copy():
+        for row in range(rows):
+            ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
+
+    Stream.current().add(copy)
 
 
 OWN_POOL = {}  # CUDA's own memory pool: the attributes that were set, and the size after the last trim
@@ -253,6 +329,7 @@ def own_pool(device):
 
 RUNTIME = SimpleNamespace(
     poolless=False,  # True on some virtual GPUs
+    cudaMemPoolReuseAllowInternalDependencies=3,
     cudaMemPoolAttrReleaseThreshold=4,
     deviceGetDefaultMemPool=own_pool,
     memPoolSetAttribute=lambda pool, attr, value: OWN_POOL.update({attr: value}),  # noqa: ARG005
@@ -289,9 +366,10 @@ def modules(folder):
 
             def launch(grid, block, args):
                 assert block == ((512,) if name == "change_levels" else (64, 4))
+                args = [each if isinstance(each, Array) else each.copy() for each in args]  # structs are copied
                 pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in args]
-                with TURN:
-                    run((ctypes.c_uint * 3)(*grid), *pointers)
+                COUNTS["launches"] += 1
+                Stream.current().add(lambda _=args: run((ctypes.c_uint * 3)(*grid), *pointers))
 
             return launch
 

@@ -1,5 +1,7 @@
 """Provides engines on a GPU that is mocked on the CPU (fixture ``gpu`` of ``tests/gpu``), and images for them."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -48,16 +50,20 @@ def same(ours, theirs):
 
 
 def decoder_of(gpu, budget=1 << 30, **options):
-    """Return a decoder that does not belong to an engine."""
+    """Return a decoder that does not belong to an engine, with a lane for its images."""
     options = EngineOptions(**{"threads": 16, "damage": "strict"} | options)
-    return gpu.GpuDecoder(PIPELINE.plan, options, budget=budget)
+    with sys.modules["pixprep.gpu.lanes"].Lane() as lane:
+        decoder = gpu.GpuDecoder(PIPELINE.plan, options, budget=budget)
+    decoder.lane = lane
+    return decoder
 
 
 def pixels(decoder, images):
     """Return a copy of each decoded image and the number of images in each chunk."""
     found, sizes = [], []
     for chunk in decoder.chunks(images, [PIPELINE.plan.place] * len(images)):
-        with decoder.decode(chunk) as results:
+        with decoder.lane, decoder.decode(chunk) as results:
+            decoder.lane.stream.synchronize()
             found += [result if isinstance(result, pp.ImageError) else np.array(result.pixels) for result in results]
         sizes.append(len(chunk.images))
     return found, sizes

@@ -61,13 +61,13 @@ def test_the_work_that_computes_the_pixels_is_waited_for(gpu):
     for number, caller in enumerate(callers):
         caller.ptr = number + 1
         with caller:
+            caller.add(lambda: None)
             device.array(pixels)
     with device.lane():
         assert [event.stream for event in stream.waited_for] == callers
-    with device.lane():
-        pass
     own = stream.current()
-    device.empty((1,), "uint8")  # forgets the work that has finished
+    own.add(lambda: None)
+    device.follow()  # forgets the work that has finished
     stream.waited_for = ()
     with device.lane():
         assert [event.stream for event in stream.waited_for] == [own]
@@ -75,7 +75,6 @@ def test_the_work_that_computes_the_pixels_is_waited_for(gpu):
 
 
 def test_the_lanes_wait_for_the_stream_of_a_cupy_array(gpu):
-    """A pipeline with open sizes does not call ``empty`` before its lanes."""
     device, stream = gpu.Gpu(0), gpu.cupy.cuda.Stream
     caller = stream(non_blocking=True)
     with caller:

@@ -366,7 +366,8 @@ def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, 
     ops = pixprep_full.pipeline(filter_name, dtype=dtype).ops
     plan = pp.Pipeline([*ops[:-2], *LEVELS[levels], *ops[-2:]]).plan.outputs["tensor"]
     assert isinstance(plan, TensorPlan)
-    run = Gpu(0).kernel(plan).run
+    device = Gpu(0)
+    run = device.kernel(plan).run
     placements = [plan.geometry.place(*image.shape[:2]) for image in pixels]
     rotations = max(2, -(-ROTATED // sum(image.nbytes for image in pixels)))
     sets = [list(pixels), *([image.copy() for image in pixels] for _ in range(min(rotations, 64) - 1))]
@@ -376,7 +377,8 @@ def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, 
         turn = sample % len(sets)
         run(sets[turn], placements, outs[turn], range(len(pixels)))
 
-    on_device, on_host = device_seconds(queue, SAMPLES)
+    with device.lane():
+        on_device, on_host = device_seconds(queue, SAMPLES)
     n_bytes = least_bytes([image.shape[:2] for image in pixels], support=SUPPORT[filter_name], dtype=dtype)
     rate = n_bytes / float(np.median(on_device))
     return {

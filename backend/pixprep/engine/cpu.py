@@ -103,7 +103,10 @@ class Cpu:
         """See ``Device``."""
         return array
 
-    def lane(self) -> AbstractContextManager[None]:
+    def follow(self) -> None:
+        """See ``Device``."""
+
+    def lane(self, queued: list[Any] | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         """See ``Device``."""
         return _NO_LANE
 

@@ -51,10 +51,20 @@ class Device(Protocol):
     def on_host(self, array: Array) -> npt.NDArray[Any]:
         """Copy an array of this device to the host, after all queued work on the array has finished."""
 
-    def lane(self) -> AbstractContextManager[None]:
+    def follow(self) -> None:
+        """Let the lanes wait for all work that the caller's current stream has queued.
+
+        This work may use the memory of the batch: the caller may have computed the input, or freed memory that the
+        device reuses.
+        """
+
+    def lane(self, queued: list[Any] | None = None) -> AbstractContextManager[None]:
         """Return a context in which one thread processes a chunk, on a GPU with its own stream.
 
-        When the context exits, all work that was queued inside it has finished.
+        Args:
+            queued: List that receives the queued work when the context exits. Its attribute ``held`` is for the owners
+                of the memory that the work uses, and its method ``wait`` waits for the work. If the device does not
+                queue work, the list stays empty. None means that the context waits for the work when it exits.
         """
 
     def trim(self) -> None:

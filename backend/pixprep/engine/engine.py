@@ -224,6 +224,7 @@ class Engine:
             rows=spans,
             plans=self.plan.outputs,
         )
+        self._device.follow()
         if len(valid) < images:
             with self._device.lane():  # zeros are written on the device
                 for index in {*range(images)}.difference(valid):

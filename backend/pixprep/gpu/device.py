@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
-from weakref import WeakSet
 
 import cupy
 import numpy as np
@@ -28,6 +26,7 @@ from pixprep.gpu.comparison import checked_kernel
 from pixprep.gpu.decoder import GpuDecoder
 from pixprep.gpu.hosts import HostKernel
 from pixprep.gpu.kernel import GpuKernel
+from pixprep.gpu.lanes import Lane, Queued
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import DType
@@ -44,24 +43,9 @@ must wait for the driver."""
 
 _DLPACK_CUDA = 2  # kDLCUDA of DLDeviceType
 
-_FREE: defaultdict[int, list[Any]] = defaultdict(list)
-"""Unused streams of each GPU, by the index of the GPU. Streams are never destroyed, because nvImageCodec frees memory
-on the stream on which the memory was allocated, and an image or a decoder may outlive the thread that used the stream.
-"""
-
-
-class _Lent:
-    """Stream that one thread uses until the thread ends or its device is deleted."""
-
-    def __init__(self, device_id: int) -> None:
-        self._free = _FREE[device_id]
-        try:
-            self.stream = self._free.pop()
-        except IndexError:
-            self.stream = cupy.cuda.Stream(non_blocking=True)
-
-    def __del__(self) -> None:
-        self._free.append(self.stream)
+_IN_FLIGHT = 2
+"""Number of batches whose work may be queued at the same time. Meanwhile, the host can read the next batch. A third
+queued batch would need the memory of two more lanes."""
 
 
 class Gpu:
@@ -89,11 +73,11 @@ class Gpu:
             raise SetupError(f'device "gpu:{index}": this machine has {count} GPU(s), numbered from 0')
         self._index = index
         self._device = cupy.cuda.Device(index)
-        threshold = cupy.cuda.runtime.cudaMemPoolAttrReleaseThreshold
-        self._change_pool(lambda pool: cupy.cuda.runtime.memPoolSetAttribute(pool, threshold, FREED_BYTES))
-        self._local = threading.local()
+        self._change_pool(_set_attributes)
+        self._lanes: list[Lane] = []
+        """Lanes that no thread uses. The work of some of them may still be queued; the oldest is first."""
+        self._made = 0
         self._decoder: Decoder | None = None
-        self._kernels: WeakSet[GpuKernel] = WeakSet()
         self._queued: dict[tuple[int, int], Any] = {}
         """Event after the work that the lanes must wait for, by the caller's thread and the address of its stream.
 
@@ -127,20 +111,13 @@ class Gpu:
         """
         if plan.is_hosts:
             return HostKernel(plan, self._threads, self.lane)
-        with self._device:
-            kernel = checked_kernel(plan)
-        self._kernels.add(kernel)
-        return kernel
+        with self.lane():
+            return checked_kernel(plan)
 
     def empty(self, shape: Sequence[int], dtype: DType) -> Array:
-        """See ``Device``. The caller may have freed the memory while the caller's queued work still reads it.
-
-        Therefore, the lanes wait for the work that is queued at the time of this call.
-        """
+        """See ``Device``."""
         with self._device:
-            array = cupy.empty(shape, dtype)
-            self._wait_for_caller()
-            return array
+            return cupy.empty(shape, dtype)
 
     def array(self, value: Any) -> Array:
         """See ``Device``.
@@ -168,7 +145,7 @@ class Gpu:
                 self._check_device(array.device.id)
             else:
                 return host_array(value)
-            self._wait_for_caller()
+            self.follow()
             return array
 
     def _check_device(self, index: int) -> None:
@@ -178,10 +155,11 @@ class Gpu:
                 f'to that GPU, or create an engine with device="gpu:{index}"'
             )
 
-    def _wait_for_caller(self) -> None:
-        """Let the lanes wait for the work that the caller's current stream has queued until now."""
-        stream = cupy.cuda.get_current_stream()
-        event = stream.record()
+    def follow(self) -> None:
+        """See ``Device``. For example, the caller's model may still read a tensor whose memory becomes an output."""
+        with self._device:
+            stream = cupy.cuda.get_current_stream()
+            event = stream.record()
         with self._lock:  # several threads may call the engine
             queued = {caller: each for caller, each in self._queued.items() if not each.done}
             self._queued = queued | {(threading.get_ident(), stream.ptr): event}
@@ -191,22 +169,37 @@ class Gpu:
         return array.get()
 
     @contextmanager
-    def lane(self) -> Iterator[None]:
-        """See ``Device``. Each thread has its own CUDA stream.
+    def lane(self, queued: list[Queued] | None = None) -> Iterator[None]:
+        """See ``Device``.
 
-        The stream waits for the work that the callers' streams had queued at the latest call of ``empty`` or ``array``.
+        The stream of the lane waits for the work that the callers' streams had queued at the latest call of ``follow``
+        or ``array``.
         """
         with self._device:
-            lent: _Lent | None = getattr(self._local, "lent", None)
-            if lent is None:
-                lent = self._local.lent = _Lent(self._device.id)
-            with lent.stream:
-                for event in self._queued.values():
-                    lent.stream.wait_event(event)
-                try:
+            lane = self._taken()
+            try:
+                with lane:
+                    for event in self._queued.values():
+                        lane.wait_for(event)
                     yield
-                finally:
-                    lent.stream.synchronize()
+                    if queued is not None:
+                        queued.append(lane.queued())
+            finally:
+                with self._lock:
+                    self._lanes.append(lane)
+
+    def _taken(self) -> Lane:
+        """Return a lane whose work has finished. Wait for the oldest one rather than exceed the maximum number."""
+        with self._lock:
+            free = next((lane for lane in reversed(self._lanes) if lane.is_done), None)
+            if free is None and self._lanes and self._made >= self.lanes * _IN_FLIGHT:
+                free = self._lanes[0]
+            if free is None:
+                self._made += 1
+                return Lane()
+            self._lanes.remove(free)
+        free.wait()
+        return free
 
     def trim(self) -> None:
         """See ``Device``. If the GPU has stopped working, no memory is freed."""
@@ -215,10 +208,14 @@ class Gpu:
         if self._decoder is not None:
             with self.lane():
                 self._decoder.trim()
-        for kernel in self._kernels:
-            kernel.trim()
-        forget()
+        with self._lock:
+            lanes, self._lanes = self._lanes, []
         with self._device:
+            for lane in lanes:
+                lane.trim()
+            with self._lock:
+                self._lanes += lanes
+            forget()
             cupy.get_default_memory_pool().free_all_blocks()
             cupy.get_default_pinned_memory_pool().free_all_blocks()
         self._change_pool(lambda pool: cupy.cuda.runtime.memPoolTrimTo(pool, 0))
@@ -243,6 +240,17 @@ class Gpu:
             self._decoder.close()
         self._threads.shutdown()
         self.trim()
+
+
+def _set_attributes(pool: int) -> None:
+    """Set the attributes of CUDA's memory pool, from which nvImageCodec allocates its buffers.
+
+    The pool must not return memory that queued work of a different stream still uses, as nvJPEG's hardware decoder may
+    write before the work in front of it has finished.
+    """
+    runtime = cupy.cuda.runtime
+    runtime.memPoolSetAttribute(pool, runtime.cudaMemPoolAttrReleaseThreshold, FREED_BYTES)
+    runtime.memPoolSetAttribute(pool, runtime.cudaMemPoolReuseAllowInternalDependencies, 0)
 
 
 def _frames_of_nvdec() -> Callable[[Any], Any] | None:

@@ -5,7 +5,6 @@ CuPy manages memory and streams, and launches the kernels. However, CuPy does no
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -17,59 +16,23 @@ import numpy as np
 from pixprep.gpu import launch, nvrtc, structs, surfaces
 from pixprep.gpu.canvases import canvas_plan, needs_canvases
 from pixprep.gpu.fill import PixelBuffer
+from pixprep.gpu.lanes import current_lane
 from pixprep.gpu.structs import IMAGE, LEVEL_THREADS, TILE
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import NO_PADDING, TensorSpec
 
 MIDDLE_BYTES = 256 << 20
-"""Maximum size in bytes of the intermediate images and canvases of one thread, unless a single image needs more. For
+"""Maximum size in bytes of the intermediate images and canvases of one lane, unless a single image needs more. For
 128 photos of 12 megapixels that are resized to 224 x 224, the intermediate images take 230 MB and the canvases 39 MB. A
 malicious image can need far more memory than its size suggests: a JPEG of 16,384 x 8 pixels has only 5 KB, but its
 intermediate image takes 11 MB if it is resized to 224 x 224 as in torchvision."""
-
-_NOTHING = np.empty(0, np.uint8)
-
-
-class _Room:
-    """Memory for one launch; see ``launch.Room``. The thread reuses the memory for its next launch."""
-
-    def __init__(self, uploads: threading.local, middles: threading.local) -> None:
-        self._uploads, self._middles = uploads, middles
-        self.device: Any = None
-        self._middle: Any = None  # keeps the memory alive until the launch is queued, as another thread may call trim
-
-    def upload(self, n_bytes: int) -> tuple[launch.U8, int]:
-        """See ``launch.Room``. The host memory is pinned, so that it can be copied asynchronously."""
-        host: launch.U8
-        host, self.device = getattr(self._uploads, "kept", (_NOTHING, None))
-        if (copied := getattr(self._uploads, "copied", None)) is not None:
-            copied.synchronize()  # the upload for this thread's previous launch may still read the host memory
-        if len(host) < n_bytes:
-            whole = 1 << (n_bytes - 1).bit_length()
-            host = np.frombuffer(cupy.cuda.alloc_pinned_memory(whole), np.uint8, whole)
-            self.device = cupy.empty((whole,), np.uint8)
-            self._uploads.kept = host, self.device
-        return host[:n_bytes], int(self.device.data.ptr)
-
-    def copy(self, memory: launch.U8) -> None:
-        """Queue the upload of the host memory."""
-        stream = cupy.cuda.get_current_stream()
-        self.device.data.copy_from_host_async(memory.ctypes.data, memory.nbytes, stream)
-        self._uploads.copied = stream.record()
-
-    def middle(self, n_bytes: int) -> int:
-        """See ``launch.Room``."""
-        self._middle = getattr(self._middles, "kept", None)
-        if self._middle is None or self._middle.nbytes < n_bytes:
-            self._middle = self._middles.kept = cupy.empty(n_bytes, np.uint8)
-        return int(self._middle.data.ptr)
 
 
 class GpuKernel:
     """Kernel that runs a plan on the GPU; see ``Kernel``.
 
-    ``run`` queues the work on CuPy's current stream, and returns before the work is finished.
+    ``run`` queues the work on the lane of the thread, and returns before the work is finished.
     """
 
     def __init__(self, plan: TensorPlan, *, plain: bool = False) -> None:
@@ -91,14 +54,12 @@ class GpuKernel:
             module = _module(launch.levels_code(), tuple(launch.levels_options(plan)), device_id)
             self._change_levels = module.get_function("change_levels")
         cupy.cuda.get_current_stream().synchronize()  # because the lanes' streams do not wait for the current stream
-        self._uploads = threading.local()
-        self._middles = threading.local()
 
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``. Images are uint8 (height, width, channels). Images and outputs are on this device.
 
-        The images and outputs must stay alive until the stream has finished the work. All other data is uploaded in a
-        single copy. The next call from the same thread waits for this copy, and must use the same stream.
+        The images and outputs must stay alive until the lane has finished the work. All other data is uploaded in a
+        single copy per launch.
         """
         if not images:
             return
@@ -136,7 +97,7 @@ class GpuKernel:
         if laid != latest:
             plan_struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, planes)
             self._latest = laid, plan_struct
-        room = _Room(self._uploads, self._middles)
+        room = current_lane()
         pixels = [PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
         prepared = launch.prepare(
             self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
@@ -155,13 +116,6 @@ class GpuKernel:
                 struct["canvases"] = canvases.data.ptr
                 self._second_pass(part.second_grid, TILE, (placed, struct))
                 self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
-
-    def trim(self) -> None:
-        """Return the memory for intermediate images to CuPy's pool. Any thread may call this method.
-
-        The memory for uploads is kept. Otherwise, CuPy's pool of pinned memory could reuse it during a copy.
-        """
-        self._middles = threading.local()
 
 
 def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:

@@ -28,6 +28,7 @@ from pixprep.engine.decoders.images import CpuDecoder
 from pixprep.engine.decoders.structure import Structure
 from pixprep.errors import ImageError, SetupError
 from pixprep.gpu.kernel import span
+from pixprep.gpu.lanes import current_lane
 from pixprep.gpu.samples import LARGEST_MEAN, Trait, sample_traits, samples, traits_of
 from pixprep.plan.plan import Placed, Plan
 
@@ -92,7 +93,7 @@ MAX_THREADS, MAX_STREAMS = 16, 8
 as large as the largest image that the thread has decoded. Without a limit, a machine with 96 cores would use gigabytes.
 """
 KEPT_BYTES = 1 << 30
-"""Maximum total size in bytes of the pixel buffers that a thread keeps for its next images. A buffer never shrinks.
+"""Maximum total size in bytes of the pixel buffers that a lane keeps for its next images. A buffer never shrinks.
 Therefore, if each batch had a large image at a different index, all buffers would become large."""
 SCARCE_BYTES = 256 << 20
 """If a decode fails with less free GPU memory than this, in bytes, it is reported as out of memory."""
@@ -119,7 +120,6 @@ class NvImageCodec:
             sample_format=nvimgcodec.I_Y if plan.is_gray else nvimgcodec.I_RGB,
         )
         self._lock = threading.Lock()  # a decoder of nvImageCodec does not support concurrent calls
-        self._local = threading.local()
         self._counting = threading.Lock()
         self._calls = 0  # number of calls whose images are still being decoded or used
         self._is_used = self._has_warned = False
@@ -135,7 +135,7 @@ class NvImageCodec:
     def decoded(self, encoded: Sequence[U8], placed: Sequence[Placed]) -> Iterator[list[Any]]:
         """Decode images, and yield None for each image that nvImageCodec rejects.
 
-        The pixels are valid until the next call from this thread.
+        The pixels are valid until the next call in this lane.
         """
         with self._counting:
             self._calls += 1
@@ -147,12 +147,11 @@ class NvImageCodec:
                 self._calls -= 1
 
     def trim(self) -> None:
-        """Free the memory that is kept for later images. Any thread may call this method.
+        """Free the memory that nvImageCodec keeps for later images. Any thread may call this method.
 
-        nvImageCodec releases its own memory only with its decoder. Therefore, the decoder is replaced by a new one,
-        unless a batch is being decoded.
+        nvImageCodec releases this memory only with its decoder. Therefore, the decoder is replaced by a new one, unless
+        a batch is being decoded.
         """
-        self._local = threading.local()
         with self._lock:
             if self._calls or not self._is_used or self._decoder is None:
                 return
@@ -167,10 +166,9 @@ class NvImageCodec:
         self._decoder = None  # releases the decoder's threads and device memory
 
     def _batch(self, encoded: Sequence[U8], needs: Sequence[int]) -> list[Any]:
-        """Decode images into this thread's reusable buffers. The result is None for each image that failed."""
-        local = self._local
-        kept: list[Any] = getattr(local, "images", [])
-        sizes: list[int] = getattr(local, "sizes", [])
+        """Decode images into the lane's reusable buffers. The result is None for each image that failed."""
+        lane = current_lane()
+        kept, sizes = lane.images, lane.sizes
         if sum(sizes) > KEPT_BYTES:
             kept, sizes = [], []
         streams = [nvimgcodec.CodeStream(each) for each in encoded]
@@ -179,11 +177,13 @@ class NvImageCodec:
         try:
             with self._lock:
                 self._is_used = True
+                if _HARDWARE in self._kinds:
+                    lane.catch_up()
                 with span("pixprep:decode"):
                     decoded = self._call(self._decoder, streams, **buffers)
         except RuntimeError as error:
             self._warn(str(error).partition("\n")[0])
-            local.images, local.sizes = [], []
+            lane.images, lane.sizes = [], []
             return [None] * len(encoded)
         new = [
             (image, need)
@@ -191,8 +191,8 @@ class NvImageCodec:
             if image is not None
         ]
         # nvImageCodec returns the buffers that were passed to it, or None for failures. Keep each buffer exactly once.
-        local.images = [*kept, *(image for image, _ in new)]
-        local.sizes = [*map(max, sizes, needs), *sizes[len(needs) :], *(need for _, need in new)]
+        lane.images = [*kept, *(image for image, _ in new)]
+        lane.sizes = [*map(max, sizes, needs), *sizes[len(needs) :], *(need for _, need in new)]
         if None in decoded:
             free = int(cupy.cuda.runtime.memGetInfo()[0])
             if free < SCARCE_BYTES:

@@ -42,8 +42,9 @@ def run(cupy, kernels):
 def launch(cupy, kernel, plan, pixels, placements=None):
     outs = cupy.asarray(np.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype))
     placements = placements or [plan.geometry.place(*image.shape[:2]) for image in pixels]
-    kernel.run(pixels, placements, outs, range(len(pixels)))
     cupy.cuda.get_current_stream().synchronize()
+    with importlib.import_module("pixprep.gpu.lanes").Lane():
+        kernel.run(pixels, placements, outs, range(len(pixels)))
     return list(cupy.asnumpy(outs))
 
 
@@ -137,14 +138,13 @@ def test_rows_can_have_any_stride_and_alignment(cupy, kernels):
     assert_equal(plan, batch, launch(cupy, kernels.GpuKernel(plan), plan, pixels))
 
 
-def test_two_threads_share_a_kernel_on_separate_streams(cupy, kernels):
+def test_two_threads_share_a_kernel_in_separate_lanes(cupy, kernels):
     plan = plan_of(pp.resize(64, filter="lanczos"), pp.center_crop(60), pp.tensor())
     kernel = kernels.GpuKernel(plan)
 
     def work(seed):
         batch = images(seed)
-        with cupy.cuda.Stream(non_blocking=True):
-            return batch, launch(cupy, kernel, plan, [cupy.asarray(image) for image in batch])
+        return batch, launch(cupy, kernel, plan, [cupy.asarray(image) for image in batch])
 
     with ThreadPoolExecutor(2) as pool:
         for batch, ours in pool.map(work, range(24)):
