@@ -9,7 +9,7 @@ from PIL import Image, ImageEnhance, ImageOps
 import pixprep as pp
 from pixprep.engine.kernels import levels as kernel
 from pixprep.plan.profiles import COLOURS
-from pixprep.plan.steps import curves, hsv, levels
+from pixprep.plan.steps import curves, levels
 from support.images import checkerboard, noise, png, scene
 
 LIKES = ["pillow", "torchvision"]
@@ -68,7 +68,7 @@ def test_a_matrix_mixes_the_channels_in_float32(channels):
 
 
 def test_steps_that_round_the_last_columns_differently_are_not_moved_across_a_mirror():
-    step = hsv.shifted(20, 5, 5)
+    step = curves.shifted_hsv(20, 5, 5)
     assert not step.is_pointwise
     assert not step.keeps_places
     jitters = [pp.color_jitter(0.1, hue=hue, like=like) for hue in (0.1, None) for like in ("opencv", "pillow")]

@@ -53,6 +53,21 @@ def test_a_batch_equals_its_images_one_by_one_with_any_number_of_threads(engine)
                 assert_close(tensor, expected, EQUAL)
 
 
+def test_a_jpeg_of_a_batch_takes_few_calls():
+    """Each further JPEG of a batch takes at most 90 Python calls from its bytes to its tensor."""
+    counts = []
+    with pp.Engine(PIPELINE, threads=1) as engine:
+        for images in (3, 1, 3):  # the first run fills the caches
+            calls = []
+            sys.setprofile(lambda _, event, __, calls=calls: calls.append(event) if event == "call" else None)
+            try:
+                engine.run([photo()] * images)
+            finally:
+                sys.setprofile(None)
+            counts.append(len(calls))
+    assert counts[2] - counts[1] <= 2 * 90
+
+
 def test_the_order_is_preserved(engine):
     encoded = [png(np.full((30, 30, 3), level, np.uint8)) for level in range(0, 250, 5)]
     levels = [round(float(tensor[0, 0, 0]) * 255) for tensor in engine.run(encoded)]

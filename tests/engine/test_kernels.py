@@ -27,7 +27,7 @@ from pixprep.importers.verify import Originals
 from pixprep.importers.verify.libraries import find
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES
-from pixprep.plan.profiles.warps import ARITHMETICS
+from pixprep.plan.profiles.profile import ARITHMETICS
 from pixprep.plan.profiles.windows import Axis, Curve, Passes, Rule
 from pixprep.spec import Like, PaddingMode
 from support.images import checkerboard, noise

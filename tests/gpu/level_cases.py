@@ -9,8 +9,7 @@ import numpy as np
 import pixprep as pp
 from gpu.cuda_cases import plan_of
 from pixprep.plan.profiles import WARPS
-from pixprep.plan.steps.curves import Curve, brightness, solarize
-from pixprep.plan.steps.hsv import shifted
+from pixprep.plan.steps.curves import Curve, brightness, shifted_hsv, solarize
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
@@ -98,7 +97,7 @@ def every_step(height, width, channels):
         yield f"blend with the mean, {factor}, opencv", Blend("mean", factor, "opencv")
         yield f"blend with its own gray, {factor}, opencv", Blend("own", factor, "opencv")
     for shifts in ((33.5, -40, 17), (-180, 0, 0), (0, 255, -255)):
-        yield f"hue, saturation and value, {shifts}", shifted(*shifts)
+        yield f"hue, saturation and value, {shifts}", shifted_hsv(*shifts)
     yield "permute", Permute((1, 2, 0))
     yield "take, of its fill alone", Take(-20, width + 7, 9, 11, (False, False), fill)
     for like in LIKES:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pixprep.engine.decoders import Limits
+from pixprep.training.epoch import Prefetch
 from pixprep.training.order import Part
-from pixprep.training.prefetch import Prefetch
 from pixprep.training.reading import MAX_THREADS, Reader
 from pixprep.training.timeline import Timeline
 

@@ -20,9 +20,8 @@ from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import WARPS
-from pixprep.plan.profiles.warps import ARITHMETICS
-from pixprep.plan.steps.curves import Curve
-from pixprep.plan.steps.hsv import Hsv
+from pixprep.plan.profiles.profile import ARITHMETICS
+from pixprep.plan.steps.curves import Curve, Hsv
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,

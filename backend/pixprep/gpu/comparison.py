@@ -16,8 +16,7 @@ from pixprep.gpu.kernel import GpuKernel
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import WARPS
-from pixprep.plan.steps.curves import brightness, solarize
-from pixprep.plan.steps.hsv import shifted
+from pixprep.plan.steps.curves import brightness, shifted_hsv, solarize
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,
@@ -142,7 +141,7 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
         ways = WARPS["opencv"].filters
         steps += [Warp(numbers, size, 0, 0, *size, fill, way, "opencv", padding_mode=mode) for way in ways]
     steps += [ColorMatrix((0.6, -0.2, 0.5, 9.0, 0.1, 1.2, -0.4, 3.0, 0.3, 0.3, 0.3, -20.0))]
-    steps += [Blend("own", 1.25, "opencv"), Blend("mean", 0.75, "opencv"), shifted(-20.5, 30, -9)]
+    steps += [Blend("own", 1.25, "opencv"), Blend("mean", 0.75, "opencv"), shifted_hsv(-20.5, 30, -9)]
     steps += [Permute((2, 0, 1)), *(Take(-3, -2, *size, (False, True), fill, mode) for mode in get_args(PaddingMode))]
     return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import floor, inf
 from typing import Any, ClassVar, Literal, Union, cast, get_args
 
@@ -393,7 +394,7 @@ class Resize(Traits):
         """Radius of the filter; see ``REACH``."""
         return REACH[self.filter]
 
-    @property
+    @cached_property
     def method(self) -> Method:
         """Filter and antialiasing as one object, by which a ``Profile`` selects its arithmetic."""
         return Method(self.filter, self.antialias)

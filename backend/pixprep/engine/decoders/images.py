@@ -38,8 +38,8 @@ from pixprep.engine.decoders import (
     Kept,
     Limits,
     deep,
+    flaws,
     heif,
-    png,
     tiff,
     turbo,
     webp,
@@ -183,7 +183,7 @@ class CpuDecoder:
                 pixels = self._pillow(encoded, name, memory)
             except ImageError as error:
                 is_lenient, is_png = self._damage == "lenient", name == "png" and error.reason == "CORRUPT"
-                repaired = png.repaired(memoryview(encoded).cast("B"), is_lenient=is_lenient) if is_png else None
+                repaired = flaws.repaired_png(memoryview(encoded).cast("B"), is_lenient=is_lenient) if is_png else None
                 if repaired is None:
                     raise
                 encoded, is_recovered = repaired

@@ -234,7 +234,7 @@ struct noise {
     uint32_t counter_word; // second word of the counter
 };
 
-// In the order of `WarpArithmetic` in plan/profiles/warps.py.
+// In the order of `ARITHMETICS` in plan/profiles/profile.py.
 enum warps {
     WARP_PILLOW_FIXED, WARP_PILLOW_WALK, WARP_PILLOW_NEAREST, WARP_PILLOW_BILINEAR, WARP_PILLOW_BICUBIC,
     WARP_TORCHVISION_NEAREST, WARP_TORCHVISION_BILINEAR, WARP_DALI_NEAREST, WARP_DALI_BILINEAR,

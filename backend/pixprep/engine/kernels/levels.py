@@ -17,8 +17,7 @@ from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
 from pixprep.plan.profiles import COLOURS
-from pixprep.plan.steps.curves import Curve
-from pixprep.plan.steps.hsv import Hsv
+from pixprep.plan.steps.curves import Curve, Hsv
 from pixprep.plan.steps.levels import (
     Blend,
     ColorMatrix,

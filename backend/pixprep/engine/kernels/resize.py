@@ -261,11 +261,12 @@ def resize(
     else:
         channel, steps = (finish.first, finish.step), finish.steps
         layout = addressof(grid) if grid else 0
-        target = out.ctypes.data, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize, layout
+        address = out.__array_interface__["data"][0]  # ctypes.data takes two Python calls
+        target = address, *out.strides, finish.table, finish.lines, len(out), 0, 0, out.itemsize, layout
     arguments = _RESIZE.pack(
         *formula_numbers(formula or NO_FORMULA), *rows, *columns,
         *([addressof(each.struct) for each in kept] or (0, 0)),
-        pixels.ctypes.data, *pixels.strides, height, width, channels,
+        pixels.__array_interface__["data"][0], *pixels.strides, height, width, channels,
         *(around.struct if around else (0, 0, 0)), vertical_first, *flips, how.order, *channel, 0, 0, 0, 0, *target,
         PASSES["copied" if formula is None and passes == "fixed" else passes], factor, *steps,
         0 if values is None else values.ctypes.data,

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pixprep.engine.kernels.elastic import sampling_positions
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resize import move
-from pixprep.plan.profiles.warps import ARITHMETICS
+from pixprep.plan.profiles.profile import ARITHMETICS
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import PaddingMode
 

@@ -15,7 +15,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import ColorOp
 from pixprep.plan.profiles import COLOURS
-from pixprep.plan.steps import curves, hsv, levels
+from pixprep.plan.steps import curves, levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import BlendLike, ColorLike
 
@@ -103,7 +103,7 @@ class Hue(ColorOp, frozen=True, tag="hue"):
 
     def step(self) -> LevelStep:
         has_kernel = COLOURS[self.like].turn is not None
-        return levels.Hue(self.factor, self.like) if has_kernel else hsv.shifted(180 * self.factor, 0, 0)
+        return levels.Hue(self.factor, self.like) if has_kernel else curves.shifted_hsv(180 * self.factor, 0, 0)
 
 
 class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
@@ -131,7 +131,7 @@ class HueSaturationValue(ColorOp, frozen=True, tag="hue_saturation_value"):
     def step(self) -> LevelStep:
         if (self.hue, self.saturation, self.value) == (0, 0, 0):
             return curves.scaled_and_shifted(1, 0)
-        return hsv.shifted(self.hue, self.saturation, self.value)
+        return curves.shifted_hsv(self.hue, self.saturation, self.value)
 
 
 class BrightnessContrast(ColorOp, frozen=True, tag="brightness_contrast"):

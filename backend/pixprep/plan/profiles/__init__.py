@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import get_args
 
-from pixprep.plan.profiles.colours import Blur, Colours
-from pixprep.plan.profiles.profile import Method, Original, Profile
-from pixprep.plan.profiles.warps import Warps
+from pixprep.plan.profiles.profile import Blur, Colours, Method, Original, Profile, Warps
 from pixprep.spec import BlendLike, BlurLike, Like, WarpLike
 
 _MODULES = {like: import_module(f"pixprep.plan.profiles.{like}") for like in get_args(Like)}

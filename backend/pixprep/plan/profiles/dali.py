@@ -24,8 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from pixprep.plan.profiles.profile import Method, Original, Profile, Size
-from pixprep.plan.profiles.warps import Computed, Pair, Warps
+from pixprep.plan.profiles.profile import Computed, Method, Original, Pair, Profile, Size, Warps
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Rule, Windows, single
 from pixprep.spec import Filter, Matrix, WarpFilter
 

@@ -16,9 +16,19 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan.profiles.colours import PIXEL_VALUES, Blur, Colours, Values
-from pixprep.plan.profiles.profile import Method, Original, Profile, Size, never_vertical_first
-from pixprep.plan.profiles.warps import Computed, Warps
+from pixprep.plan.profiles.profile import (
+    PIXEL_VALUES,
+    Blur,
+    Colours,
+    Computed,
+    Method,
+    Original,
+    Profile,
+    Size,
+    Values,
+    Warps,
+    never_vertical_first,
+)
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Rule, Windows, single
 from pixprep.spec import Filter, Matrix, PaddingMode, WarpFilter
 

@@ -10,16 +10,25 @@ the pass of this axis is skipped.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from math import ceil, cos, floor, radians, sin
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan.profiles.colours import PIXEL_VALUES, Colours
-from pixprep.plan.profiles.profile import Method, Original, Profile, Size, always_fixed
-from pixprep.plan.profiles.warps import Computed, Pair, Warps
+from pixprep.plan.profiles.profile import (
+    PIXEL_VALUES,
+    Colours,
+    Computed,
+    Method,
+    Original,
+    Pair,
+    Profile,
+    Size,
+    Warps,
+    always_fixed,
+)
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows, single
 from pixprep.spec import Matrix, WarpFilter
 
@@ -38,6 +47,7 @@ def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     return lost > 0 and lost > 2 * (columns.length - columns.out_length)
 
 
+@cache
 def formula(method: Method, passes: Passes) -> Formula | None:
     """Return the formula of the filter. Windows are clipped at the border, and weights have 22 fractional bits."""
     del passes

@@ -1,15 +1,134 @@
-"""Defines the profiles of resizes, which describe the properties and the arithmetic of one library's resize."""
+"""Defines the rows of a profile: the properties and the arithmetic of one library's resize, warps, colors and blur."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.plan import matrices
 from pixprep.plan.profiles.windows import Axis, Formula, Passes, Windows
-from pixprep.spec import Filter, Like, Rounding
+from pixprep.spec import Filter, Like, Matrix, PaddingMode, Rounding, WarpFilter
+
+Values = npt.NDArray[Any]
+
+
+class Blur(NamedTuple):
+    """Profile of one library's Gaussian blur.
+
+    Attributes:
+        sigma: Function that returns the default standard deviation for a number of taps. None means that the op must
+            specify the standard deviation.
+        taps: Function that returns the default number of taps for a standard deviation. None means that the op must
+            specify the number of taps.
+        is_mirrored_again: Whether the image is reflected repeatedly if the kernel extends beyond the first reflection.
+            If False, such images are rejected.
+        is_hosts: Whether the blur runs on the host even if the device is a GPU, because it has no CUDA kernel.
+    """
+
+    sigma: Callable[[int], float] | None = None
+    taps: Callable[[float], int] | None = None
+    is_mirrored_again: bool = False
+    is_hosts: bool = False
+
+
+def unsupported(*numbers: float) -> Values:
+    """Stand in for a function of ``Colours`` that the library does not support. This function is never called."""
+    raise AssertionError(numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colours:
+    """Profile of one library's color changes.
+
+    Attributes:
+        mean: Function ``(total, count)`` that returns the mean luma, with which a change of contrast blends the image.
+            ``total`` is the sum of the luma of ``count`` pixels.
+        contrast: Function ``(mean, factor)`` that returns the look-up table of a change of contrast. None means that
+            the kernels compute the blend without a table.
+        turn: Function that converts a rotation of the hue, as a fraction of the circle, to the number that the kernels
+            use. None means that the library's hue has 180 values (HSV of uint8).
+        gamma: Function ``(exponent, gain)`` that returns the look-up table of a gamma curve, with 256 values.
+        autocontrast: Function ``(low, high)`` that returns a look-up table with 256 values for a channel, whose minimum
+            and maximum pixel values are ``low`` and ``high``. They must differ.
+        threshold: Function that converts the threshold of ``solarize`` to the number that pixel values are compared
+            with.
+    """
+
+    mean: Callable[[int, int], float]
+    contrast: Callable[[float, float], Values] | None = None
+    turn: Callable[[float], float] | None = None
+    gamma: Callable[[float, float], Values] = unsupported
+    autocontrast: Callable[[int, int], Values] = unsupported
+    threshold: Callable[[float], float] = float
+
+
+PIXEL_VALUES = np.arange(256)
+"""All pixel values of uint8."""
+
 
 Size = tuple[int, int]
+Pair = tuple[float, float]
+ARITHMETICS = (
+    *("pillow_fixed", "pillow_walk", "pillow_nearest", "pillow_bilinear", "pillow_bicubic"),
+    *("torchvision_nearest", "torchvision_bilinear", "dali_nearest", "dali_bilinear"),
+    *("opencv_nearest", "opencv_bilinear", "opencv_bicubic"),
+)
+"""Names of the kernels' warp variants, in the order of ``enum warps`` in ``engine/kernels/arguments.h``."""
+
+
+class Computed(NamedTuple):
+    """Arguments with which a kernel computes a warp.
+
+    Attributes:
+        arithmetic: Variant of the kernel, one of ``ARITHMETICS``.
+        matrix: Six numbers of an affine map, or eight or nine numbers of a perspective.
+        weights: Table of bicubic weights, int16 (1024, 16). None means that the variant does not use a table.
+    """
+
+    arithmetic: str
+    matrix: Matrix
+    weights: npt.NDArray[np.int16] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warps:
+    """Profile of one library's warps.
+
+    Attributes:
+        title: Name of the library for descriptions and messages.
+        filters: Supported filters.
+        compute: Function ``(filter, matrix, whole, size)`` that returns the arguments of the kernel, where ``whole`` is
+            the size of the whole result, and ``size`` is the size of the image.
+        origin: Origin of a matrix's coordinates: the upper left ``corner``, the center of the first ``pixel``, or the
+            center (``middle``) of the image and of the result. With ``middle``, the origin of perspectives is the
+            corner.
+        rotation: Function ``(height, width, angle, center, expand)`` that returns the matrix of a rotation and the size
+            of its result. The angle is in degrees, and None as the center means the center of the image. None means
+            that rotations are not supported.
+        turns_about: Whether ``rotation`` supports centers other than the center of the image.
+        padding_modes: Supported padding modes.
+        mixes_fill: Filters that blend the fill color with pixels at the border. For these filters, a black fill color
+            and no fill color have different results.
+        inverse: Function that inverts a matrix from the image to the result.
+        max_side: Maximum height and width of an image that the library supports. None means unlimited.
+        is_hosts: Whether warps run on the host even if the device is a GPU, because they have no CUDA kernel.
+    """
+
+    title: str
+    filters: tuple[WarpFilter, ...]
+    compute: Callable[[WarpFilter, Matrix, Size, Size], Computed]
+    origin: Literal["corner", "pixel", "middle"]
+    rotation: Callable[..., tuple[Matrix, Size]] | None = None
+    turns_about: bool = True
+    padding_modes: tuple[PaddingMode, ...] = ("constant",)
+    mixes_fill: tuple[WarpFilter, ...] = ()
+    inverse: Callable[[Matrix], Matrix | None] = matrices.inverse
+    max_side: int | None = None
+    is_hosts: bool = False
 
 
 class Original(NamedTuple):

@@ -20,9 +20,21 @@ from typing import Any, cast
 
 import numpy as np
 
-from pixprep.plan.profiles.colours import PIXEL_VALUES, Blur, Colours, Values
-from pixprep.plan.profiles.profile import Method, Original, Profile, Size, always_fixed, never_vertical_first
-from pixprep.plan.profiles.warps import Computed, Pair, Warps
+from pixprep.plan.profiles.profile import (
+    PIXEL_VALUES,
+    Blur,
+    Colours,
+    Computed,
+    Method,
+    Original,
+    Pair,
+    Profile,
+    Size,
+    Values,
+    Warps,
+    always_fixed,
+    never_vertical_first,
+)
 from pixprep.plan.profiles.windows import Axis, Curve, Formula, Passes, Windows, multiply_add, single
 from pixprep.spec import Matrix, WarpFilter
 

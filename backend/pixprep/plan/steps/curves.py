@@ -1,4 +1,4 @@
-"""Defines tone curves, which are look-up tables with 256 pixel values, and computes the table of each op."""
+"""Defines tone curves and shifts in HSV, which look values up in tables of 256 bytes, and computes the tables."""
 
 from __future__ import annotations
 
@@ -89,3 +89,34 @@ def inverted() -> Curve:
 
 def _curve(of: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.generic]]) -> Curve:
     return Curve(of(np.arange(256)).astype(np.uint8).tobytes())
+
+
+class Hsv(Step, frozen=True):
+    """Shifts hue, saturation and value in the HSV color space of OpenCV's ``cvtColor`` for uint8.
+
+    In this color space, the hue has 180 values, and saturation and value have 256 values each. As in OpenCV on
+    processors with AVX2, the conversion back to RGB truncates each value, except in the last columns of each row that
+    do not fill a vector of 32 pixels; there, values are rounded. A gray image does not change.
+
+    Attributes:
+        hues: Look-up table of 256 bytes from each hue to the new hue, 0 to 180.
+        saturation, value: Integers that are added to the saturation and the value. A saturation of 0 stays 0.
+    """
+
+    hues: bytes
+    saturation: int = 0
+    value: int = 0
+    is_color = keeps_gray_values = True
+
+    def __str__(self) -> str:
+        shift = 2 * self.hues[0]
+        return f"rotate the hue by {shift} degrees, add {self.saturation} to saturation and {self.value} to value"
+
+
+def shifted_hsv(hue: float, saturation: float, value: float) -> Hsv:
+    """Return the step for the shifts of Albumentations' ``HueSaturationValue``.
+
+    The shifted hue is computed modulo 180 in float64, and all results are truncated to integers.
+    """
+    hues = np.mod(np.arange(256) + hue, 180).astype(np.uint8)
+    return Hsv(hues.tobytes(), int(saturation), int(value))

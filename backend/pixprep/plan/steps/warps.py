@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.plan.profiles import WARPS
-from pixprep.plan.profiles.warps import Computed
+from pixprep.plan.profiles.profile import Computed
 from pixprep.plan.steps.step import Step
 from pixprep.spec import Matrix, PaddingMode, WarpFilter, WarpLike
 

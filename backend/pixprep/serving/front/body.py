@@ -11,9 +11,31 @@ import json
 import re
 import zlib
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
-from pixprep.serving.front.refusal import Refusal
+
+class Refusal(Exception):  # noqa: N818  (a response, not an error of the front)
+    """Exception that makes the front reject a request and send an error response.
+
+    Args:
+        status: HTTP status code.
+        message: Error message for the client.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = HTTPStatus(status)
+
+    def response(self) -> bytes:
+        """Return the complete HTTP response, with a body in the format of Triton's errors and ``Connection: close``."""
+        body = json.dumps({"error": f"front: {self}"}).encode()
+        head = (
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        return head.encode() + body
+
 
 MAX_DEPTH = 32
 MAX_REGION_BYTES = 1 << 48

@@ -23,9 +23,8 @@ import gevent
 from gevent import socket as waiting
 from gevent.server import StreamServer
 
-from pixprep.serving.front.body import check_json, check_not_empty, classified, inflated, may_be_empty
+from pixprep.serving.front.body import Refusal, check_json, check_not_empty, classified, inflated, may_be_empty
 from pixprep.serving.front.hosts import is_own, is_own_origin
-from pixprep.serving.front.refusal import Refusal
 
 MAX_HEAD = 32 << 10
 MAX_VALUE = 8000
