@@ -35,6 +35,7 @@ class PatchLayout:
         thumbnail: Position of an additional patch that contains the whole image. None means that there is no such
             patch.
         is_always: Whether an image of a single patch also has a thumbnail.
+        omits_one: Whether the tensor of an image of a single patch is empty.
         is_flat: Whether the values of a patch are one axis of the tensor. If false, a patch is an array (channels *
             frames, rows, columns) in the layout ``chw``.
     """
@@ -48,6 +49,7 @@ class PatchLayout:
     is_flat: bool = True
     thumbnail: Literal["first", "last"] | None = None
     is_always: bool = False
+    omits_one: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -80,6 +82,8 @@ class PatchLayout:
     def total(self, height: int, width: int) -> int:
         """Return the number of patches of an image of this size, including the thumbnail."""
         count = self.count(height, width)
+        if self.omits_one and count == 1:
+            return 0
         return count + (self.thumbnail is not None and (self.is_always or count > 1))
 
     def fits(self, height: int, width: int) -> bool:

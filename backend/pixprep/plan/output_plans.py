@@ -268,7 +268,8 @@ class NumbersPlan:
     def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | F64:
         """Return the numbers that describe the patches or tiles of an image of this size."""
         if self.kind == "patch_grid":
-            return (1, *patches.grid(height, width))[-self.spec.shape[0] :]
+            grid = patches.grid(height, width)
+            return grid[::-1] if self.is_x_first else (1, *grid)[-self.spec.shape[0] :]
         if self.kind == "tile_count":
             return (patches.total(height, width),)
         count = patches.count(height, width)

@@ -8,11 +8,12 @@ from math import ceil, floor, sqrt
 from typing import Literal, NamedTuple
 
 from pixprep.errors import ImageError
+from pixprep.spec import upward
 
 Size = tuple[int, int]
 """Height and width in pixels."""
 Small = Literal["keep", "truncate", "round"]
-PatchRule = Literal["naflex", "gemma", "muse", "kimi"]
+PatchRule = Literal["naflex", "gemma", "muse", "kimi", "nemotron", "glm5"]
 MAX_SIDE = 16384
 
 
@@ -210,6 +211,7 @@ class PatchBudget(Sizer):
         rule: Image processor of transformers whose formula is used, see the op ``resize_to_patches``.
         merge: Edge length of a merge window in patches.
         max_side: Maximum number of patches per row and per column, for ``kimi``.
+        min_patches: Minimum number of patches of the result, for ``nemotron`` and ``glm5``.
     """
 
     patch: int
@@ -217,6 +219,7 @@ class PatchBudget(Sizer):
     rule: PatchRule = "naflex"
     merge: int = 1
     max_side: int | None = None
+    min_patches: int = 1
 
     def size(self, height: int, width: int) -> Size:
         """Return the size of the result for an image of this size.
@@ -233,7 +236,20 @@ class PatchBudget(Sizer):
                 size = self._by_muse(height, width)
             case "kimi":
                 size = self._by_kimi(height, width)
+            case "nemotron":
+                size = self._by_nemotron(height, width)
+            case "glm5":
+                size = self._by_glm5(height, width)
         return _checked(self, *size)
+
+    @property
+    def pads(self) -> bool:
+        """See ``Sizer``."""
+        return self.rule == "glm5"
+
+    def window(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """See ``Sizer``."""
+        return 0, 0, *(self._glm5_canvas(height, width) if self.pads else self.size(height, width))
 
     def _by_naflex(self, height: int, width: int) -> Size:
         """Return the size that the NaFlex processor of SigLIP 2 computes.
@@ -297,9 +313,63 @@ class PatchBudget(Sizer):
         scale = min(1.0, sqrt(self.max_patches / count), longest / height, longest / width)
         return min(max(1, int(height * scale)), longest), min(max(1, int(width * scale)), longest)
 
+    def _by_nemotron(self, height: int, width: int) -> Size:
+        """Return the size that the processor of Nemotron 3 Omni computes."""
+        merge, most = self.merge, self.max_patches
+        rows, columns = round(height / self.patch + 0.5), round(width / self.patch + 0.5)
+        factor = min(sqrt(most / (rows * columns)), 1.0)
+        rows, columns = floor(factor * rows), floor(factor * columns)
+        if rows * columns == 0:
+            raise ImageError("DOES_NOT_FIT", f"the aspect ratio of {height} x {width} pixels is too extreme")
+        if rows * columns < self.min_patches < most:
+            factor = sqrt(self.min_patches / (rows * columns))
+            rows, columns = ceil(factor * rows), ceil(factor * columns)
+        for is_down in (True, False):
+            side, other = (rows, columns) if is_down else (columns, rows)
+            if side % merge:
+                more = upward(side, merge)
+                side = more if more * other <= most else max(merge, more - merge)
+            rows, columns = (side, other) if is_down else (other, side)
+        return rows * self.patch, columns * self.patch
+
+    def _by_glm5(self, height: int, width: int) -> Size:
+        """Return the size that the processor of GLM-5 computes, before it pads the image."""
+        rows, columns = self._glm5_canvas(height, width)
+        scale = min(rows / height, columns / width)
+        if height * width >= self.min_patches * self.patch**2:
+            scale = min(1.0, scale)
+        return max(1, min(rows, floor(height * scale))), max(1, min(columns, floor(width * scale)))
+
+    def _glm5_canvas(self, height: int, width: int) -> Size:
+        """Return the size of the image after the processor of GLM-5 has padded it at the bottom and on the right.
+
+        Both sides are rounded up to merge windows. If this exceeds the budget, the result is the size of the tallest
+        image with this aspect ratio that does not exceed it, found by bisection.
+        """
+        window, pixels = self.merge * self.patch, self.patch**2
+        rows, columns = upward(height, window), upward(width, window)
+        if rows * columns < self.min_patches * pixels:
+            scale = sqrt(self.min_patches * pixels / (height * width))
+            rows, columns = (upward(max(1, ceil(side * scale)), window) for side in (height, width))
+        if rows * columns > self.max_patches * pixels:
+            low, high, (rows, columns) = 1, height, (window, window)
+            while low <= high:
+                middle = (low + high) // 2
+                size = upward(middle, window), upward(max(1, floor(width * middle / height)), window)
+                if size[0] * size[1] <= self.max_patches * pixels:
+                    low, (rows, columns) = middle + 1, size
+                else:
+                    high = middle - 1
+        return rows, columns
+
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
+        if self.rule == "nemotron":  # a narrow image may exceed the limit, because both sides have a merge window
+            narrow = self.merge * (max(self.max_patches, self.min_patches) + self.merge)
+            side = MAX_SIDE // self.patch
+            most = max(self.max_patches + 2 * side, self.merge * min(narrow, side))
+            return _multiples(self.patch * self.merge, most * self.patch**2)
         if self.rule == "kimi":
             assert self.max_side is not None
             return Bounds((1, 1), (self.max_side * self.patch,) * 2, None)

@@ -40,15 +40,19 @@ class TileGrid(Sizer):
         fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its
             aspect ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
             enlarged at most to one tile, and is padded with black pixels at the bottom and on the right.
+        keeps_small: Whether an image that fits into one tile without being shrunk gets a grid of one tile.
     """
 
     tile: int
     grids: tuple[Grid, ...]
     choice: Choice
     fit: Fit = "stretch"
+    keeps_small: bool = False
 
     def grid(self, height: int, width: int) -> Grid:
         """Return the grid for an image of this size."""
+        if self.keeps_small and max(height, width) <= self.tile:
+            return 1, 1
         return _grid(self, height, width)
 
     def canvas(self, height: int, width: int) -> Size:

@@ -105,6 +105,8 @@ class CpuKernel:
             f"{rows} x {columns} pixels for {patches}"
         )  # if not, C would write beyond the tensor
         count, total = patches.count(rows, columns), patches.total(rows, columns)
+        if not total:
+            return
         out[total:] = self._plan.spec.margin
         thumbnail = placement.thumbnail if total > count else None
         is_first = thumbnail is not None and patches.thumbnail == "first"

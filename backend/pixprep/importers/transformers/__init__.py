@@ -37,7 +37,7 @@ from pixprep.importers.transformers.classes import (
     WITHOUT_PIL,
 )
 from pixprep.importers.transformers.patches import PATCHED, patched
-from pixprep.importers.transformers.sizes import SIZED, is_float, sized
+from pixprep.importers.transformers.sizes import PHOTO, SIZED, Branch, is_float, sized
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
@@ -137,12 +137,14 @@ def from_transformers(
         fields.finish()  # reject fields of other classes, before the code below reads them
         pads = _square_padding(fields, processor)
         outputs: list[Op] = []
+        branches: tuple[Branch, ...]
         if is_patched or processor in SIZED:
             make = patched if is_patched else sized
-            geometry, outputs = make(fields, processor, _filter(fields, backend), LIKE[backend])
+            geometry, outputs, branches = make(fields, processor, _filter(fields, backend), LIKE[backend])
         else:
-            geometry = _geometry(fields, processor, backend)
+            geometry, branches = _geometry(fields, processor, backend), ()
         arithmetic = _arithmetic(fields, processor, backend)
+        further = [(branch, _arithmetic(fields, processor, backend, branch.prefix)) for branch in branches]
         why = 'is not supported: remove it, and set "layout": "hwc" in the op tensor of the pipeline'
         fields.expect("data_format", "channels_first", why=why)
         is_padded = fields.flag("do_pad") and not (pads or outputs)
@@ -166,16 +168,26 @@ def from_transformers(
     if clip:
         first, layout = clip, "tchw"
         output = VIDEO_OUTPUTS.get(processor, "pixel_values_videos")
+    more: list[Op] = []
+    for branch, steps in further:
+        following = [*branch.geometry, *steps, *branch.outputs]
+        more += [changed(following[0], from_=branch.source), *following[1:]]
+        first = changed(first, name=PHOTO) if branch.source == PHOTO else first
     tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout, name=output)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
         is_copied = is_float(settings, processor, LIKE[backend])
-        is_copied = is_copied or (backend == "pil" and is_patched and PATCHED[processor].is_float)
+        if is_patched:
+            row = PATCHED[processor]
+            is_copied = is_copied or row.resizes_floats or (backend == "pil" and row.is_float)
         dtype: TensorDType = "float32" if is_copied else tensor.dtype
-        outputs = [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in outputs]
+        outputs, more = (
+            [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in ops]
+            for ops in (outputs, more)
+        )
     return assembled(
-        [first, *pads, *geometry, *arithmetic, *(outputs or [tensor])],
+        [first, *pads, *geometry, *arithmetic, *(outputs or [tensor]), *more],
         library="transformers",
         version=version,
         name=name or folder or processor,
@@ -469,10 +481,11 @@ def _center_crop(fields: Fields, field: str, window: Sides, known_size: Sides, b
     return CenterCrop(window[0], window[1], rounding="down")
 
 
-def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
+def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = "") -> list[Op]:
     """Return the ops for rescaling and normalization, which compute in the same steps as the backend.
 
-    The list is empty if the pixel values do not change.
+    The list is empty if the pixel values do not change. ``prefix`` is the prefix of the fields with the mean and the
+    standard deviation.
     """
     ops: list[Op] = []
     is_normalized = fields.flag("do_normalize")
@@ -490,8 +503,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             "is an integer, so the class computes in uint8, which may overflow: write it with a decimal point, such as "
             "1.0",
         )
-    mean: Reals = fields.numbers("image_mean") if is_normalized else 0.0
-    std: Reals = fields.numbers("image_std", positive=True) if is_normalized or includes_top else 1.0
+    mean: Reals = fields.numbers(f"{prefix}image_mean") if is_normalized else 0.0
+    std: Reals = fields.numbers(f"{prefix}image_std", positive=True) if is_normalized or includes_top else 1.0
     is_flipped = processor == "TvpImageProcessor" and fields.flag("do_flip_channel_order")
     if is_flipped or processor in FLIPPED:  # reverses the channels of the normalized tensor
         mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))

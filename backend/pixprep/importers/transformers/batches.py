@@ -67,20 +67,23 @@ class Form(NamedTuple):
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it.
         mask: Name of the mask of the pixels or tiles that are not padding, or an empty string.
         counted: Result of ``get_number_of_image_patches``: the number of patches or tiles, the numbers of rows and
-            columns, or all three. None means that the class does not have this method.
+            columns, all three, or the number of tiles of another output, plus one for the whole image. None means that
+            the class does not have this method.
         required: Values that fields must have, because the batch has a different form with other values.
         is_single: Whether samples with several images are not supported.
         others: Functions that return further outputs, by name. An output of the pipeline takes precedence.
+        listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 
     combine: Literal["images", "concatenated", "listed", "tiles", "samples"] = "images"
     stacks: tuple[str, ...] = ()
     pads: bool = False
     mask: str = ""
-    counted: Literal["count", "grid", "all"] | None = None
+    counted: Literal["count", "grid", "all", "tiles"] | None = None
     required: Mapping[str, Any] = {}
     is_single: bool = False
     others: Mapping[str, Callable[[Processed], Any]] = {}
+    listed: tuple[str, ...] = ()
 
 
 def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -> dict[str, Any]:
@@ -122,7 +125,9 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     outputs = {"pixel_values" if name == "tensor" else name: values, **outputs}
     outputs |= {key: make(processed) for key, make in form.others.items()}
     for key in [key for key in batch.outputs if key != name]:
-        outputs[key] = _converted(key, batch.outputs[key], is_list=is_list)
+        found = batch.packed(key)
+        if batch.plans[key].spec.patches is None or len(found):  # a class omits an output without tiles
+            outputs[key] = _converted(key, found, is_list=is_list or key in form.listed)
     return outputs
 
 
@@ -153,9 +158,9 @@ def _first_rows(arrays: Sequence[Array], shape: Sequence[int], dtype: Any) -> Ar
 
 def _converted(key: str, values: Array, *, is_list: bool) -> Any:
     """Convert an output with numbers to the type that the classes with this output return."""
-    if key in ("num_patches", "num_soft_tokens_per_image"):
+    if key in ("num_local_patches", "num_patches", "num_soft_tokens_per_image"):
         values = values[:, 0]
-    if is_list and key == "pixel_attention_mask":
+    if is_list and (key == "pixel_attention_mask" or values.ndim == 4):
         return list(values)
     if is_list and key not in ("image_grid_hw", "image_grid_thw", "image_position_ids"):
         rows = values.tolist()
@@ -180,6 +185,7 @@ _PATCHES = Form("concatenated", counted="count")
 _DETR = Form(stacks=("torchvision",), mask="pixel_mask")
 _MASKED = Form(mask="pixel_mask")
 _IDEFICS = Form("samples", mask="pixel_attention_mask", counted="all", required={"do_pad": True})
+_NO_TILES: dict[str, Callable[[Processed], Any]] = {"num_local_patches": lambda processed: [0] * len(processed.batch)}
 _SIZES: dict[str, Callable[[Processed], Any]] = {"original_sizes": lambda processed: processed.original_sizes}
 _ONE_TILE: dict[str, Callable[[Processed], Any]] = {"num_patches": lambda processed: [1] * len(processed.batch)}
 
@@ -194,6 +200,14 @@ FORMS: dict[str, Form | None] = {
     "BridgeTowerImageProcessor": _MASKED,
     "Cohere2VisionImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
     "Gemma3ImageProcessor": Form(others={"num_crops": lambda processed: [0] * len(processed.batch)}),
+    "DeepseekOcr2ImageProcessor": Form(counted="tiles", others=_NO_TILES),
+    "DeepseekVLHybridImageProcessor": Form(),
+    "UnlimitedOcrImageProcessor": Form(
+        counted="tiles",
+        listed=("num_local_patches", "patches_grid"),
+        others=_NO_TILES | {"patches_grid": lambda processed: [[1, 1]] * len(processed.batch)},
+    ),
+    "NemotronH_Omni_Reasoning_V3ImageProcessor": _PATCHES._replace(counted=None),
     "Emu3ImageProcessor": Form(stacks=_BOTH, pads=True),
     "Gemma4ImageProcessor": Form(stacks=_BOTH),
     "Gemma4UnifiedImageProcessor": Form(stacks=_BOTH),

@@ -132,7 +132,10 @@ WITHOUT_PIL = (
     *("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor"),
     *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
-    *("Sapiens2ImageProcessor",),
+    *(
+        "NemotronH_Omni_Reasoning_V3ImageProcessor",
+        "Sapiens2ImageProcessor",
+    ),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
     *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
     *("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor"),

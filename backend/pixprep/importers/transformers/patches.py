@@ -12,7 +12,7 @@ from typing import Any
 
 from pixprep.importers.fields import Fields
 from pixprep.importers.transformers.classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, class_fields
-from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, Made
+from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, Made, float_filter
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     Op,
@@ -53,6 +53,7 @@ class Patched:
         is_halved: Whether the size is computed by the rule ``half`` of ``resize_by_rule``, as in GLM-Image.
         overrides_size: Whether the fields ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
         has_resize: Whether the ops before the patches are only a resize, which ``do_resize`` switches off.
+        resizes_floats: Whether the class resizes float32 values, and keeps the result in float32.
     """
 
     defaults: dict[str, Any]
@@ -67,6 +68,7 @@ class Patched:
     is_halved: bool = False
     overrides_size: bool = True
     has_resize: bool = True
+    resizes_floats: bool = False
 
 
 def _qwen(
@@ -132,6 +134,9 @@ PATCHED: dict[str, Patched] = {
     ),
     "Gemma4ImageProcessor": Patched(_GEMMA, layout="hwc", is_float=False, is_merged=False),
     "Gemma4UnifiedImageProcessor": Patched(_GEMMA, layout="hwc", is_float=False),
+    "Glm5NextImageProcessor": Patched(
+        _qwen(patch_expand_factor=1, min_image_tokens=16, max_image_tokens=8000) | {"size": {"longest_edge": 1}}
+    ),
     "GlmImageImageProcessor": Patched(_qwen(has_pixels=True), is_halved=True),
     "Kimi_K25ImageProcessor": Patched(
         class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=14, merge_size=2, max_patches=16384)
@@ -147,6 +152,13 @@ PATCHED: dict[str, Patched] = {
         layout="hwc",
         is_float=False,
         has_resize=False,
+    ),
+    "NemotronH_Omni_Reasoning_V3ImageProcessor": Patched(
+        class_fields((1, 1), BICUBIC, CLIP, do_convert_rgb=True, do_resize=None, patch_size=16, downsample_ratio=0.5)
+        | {"size": None, "min_num_patches": 1024, "max_num_patches": 13312, "max_model_len": 16384},
+        is_merged=False,
+        has_resize=False,
+        resizes_floats=True,
     ),
     "PaddleOCRVLImageProcessor": Patched(
         _qwen(least=384 * 384, most=1536 * 1536, frames=1, has_pixels=True),
@@ -248,6 +260,56 @@ def _neomme(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Lik
     )
 
 
+def _nemotron(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    del like
+    merge = _rounded_inverse(fields, "downsample_ratio")
+    least, most = fields.length("min_num_patches", MAX_COUNT), fields.length("max_num_patches", MAX_COUNT)
+    if (fields.length("max_model_len", 1 << 30) - 4) * merge**2 < most:
+        fields.refuse("max_model_len", "must be so large that max_num_patches limits the number of patches instead")
+    size = ResizeToPatches(
+        rule="nemotron",
+        patch_size=patch,
+        merge_size=merge,
+        min_patches=least,
+        max_patches=max(least, most),
+        filter=float_filter(fields, filter_),
+        like="torch_float",
+    )
+    return Made(
+        [size], [Patches(patch, layout=row.layout, name="pixel_values"), PatchGrid(patch, name="image_grid_hw")]
+    )
+
+
+def _rounded_inverse(fields: Fields, field: str) -> int:
+    """Return the inverse of a field, rounded to an integer, which is the edge length of a merge window in patches."""
+    ratio = fields.number(field)
+    if not 1 / 64 <= ratio <= 1:
+        fields.refuse(field, "must be a number from 1/64 to 1")
+    return round(1 / ratio)
+
+
+def _glm5(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    merge, frames = fields.length("merge_size", 64), fields.length("temporal_patch_size", 64)
+    window = merge
+    if like == "torchvision":  # the PIL backend ignores this field
+        window *= fields.length("patch_expand_factor", 64 // merge)
+    least, most = (fields.length(f"{end}_image_tokens", MAX_COUNT // window**2) * window**2 for end in ("min", "max"))
+    resize = ResizeToPatches(
+        rule="glm5",
+        patch_size=patch,
+        merge_size=window,
+        min_patches=least,
+        max_patches=most,
+        filter=filter_,
+        like=like,
+    )
+    outputs: list[Op] = [
+        Patches(patch, merge, temporal_patch_size=frames, layout=row.layout, name="pixel_values"),
+        PatchGrid(patch, merge, order="thw", name="image_grid_thw"),
+    ]
+    return Made([resize], outputs)
+
+
 def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     """Return the resize and the outputs of Qwen2-VL's class and of similar classes."""
     merge, frames = fields.length("merge_size", MAX_PATCH), fields.length("temporal_patch_size", MAX_PATCH)
@@ -284,6 +346,8 @@ def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: 
 _FAMILIES = {
     "Gemma4ImageProcessor": _gemma,
     "Gemma4UnifiedImageProcessor": _gemma,
+    "Glm5NextImageProcessor": _glm5,
+    "NemotronH_Omni_Reasoning_V3ImageProcessor": _nemotron,
     "NeoMMEImageProcessor": _neomme,
     "Kimi_K25ImageProcessor": _kimi,
     "MuseGlimmerImageProcessor": _muse,

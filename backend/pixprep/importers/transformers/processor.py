@@ -149,7 +149,9 @@ class ImageProcessor:
             if return_tensors == "pt" or (self._backend == "torchvision" and is_tensor):
                 data[key] = _tensors(value)
         with needing(_NEEDS_TRANSFORMERS):
-            feature = import_module("transformers.image_processing_base").BatchFeature(data, tensor_type=return_tensors)
+            feature = import_module("transformers.image_processing_base").BatchFeature(
+                data, tensor_type=return_tensors, skip_tensor_conversion=[*self._form.listed]
+            )
         if settings.get("return_row_col_info"):
             feature.update(split_info(processed))
         return feature
@@ -200,9 +202,11 @@ class ImageProcessor:
             raise AttributeError(f"{self._name} does not have the method get_number_of_image_patches")
         changes = self._changes({key: value for key, value in (images_kwargs or {}).items() if key in self._settings})
         plan = self._pipeline(changes).plan
-        name = next(iter(plan.outputs))
+        name = [*plan.tensors][-1 if self._form.counted == "tiles" else 0]
         spec, (rows, columns) = plan.outputs[name].spec, plan.place(height, width).placements[name].size
         count = spec.shape_of(rows, columns)[0] if spec.patches is not None else 1
+        if self._form.counted == "tiles":
+            return count + (spec.patches is not None)
         if self._form.counted == "count":
             return count
         side = self._settings["patch_size"] if self._form.counted == "grid" else spec.shape[-1]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from pixprep.importers.fields import Fields, sides
+from pixprep.importers.fields import PILLOW_FILTERS, Fields, sides
 from pixprep.importers.transformers.classes import (
     BICUBIC,
     BILINEAR,
@@ -36,6 +36,7 @@ from pixprep.pipeline.ops import (
     TileCount,
     TileGridId,
     Tiles,
+    changed,
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
@@ -50,18 +51,38 @@ MAX_OPEN_SIDE = 4096
 bound."""
 
 
+class Branch(NamedTuple):
+    """Further ops of a class that returns pixel values in two sizes.
+
+    Attributes:
+        source: Name of the op whose image the first of these ops receives.
+        geometry: Ops before the normalization.
+        outputs: Output ops after the normalization.
+        prefix: Prefix of the fields with the mean and the standard deviation of the normalization.
+    """
+
+    source: str
+    geometry: list[Op]
+    outputs: list[Op]
+    prefix: str = ""
+
+
 class Made(NamedTuple):
     """Ops that are equivalent to a configuration of a class, except for the normalization.
 
     Attributes:
         geometry: Ops before the normalization.
         outputs: Output ops after the normalization.
+        branches: Further ops, for a class that returns pixel values in two sizes.
     """
 
     geometry: list[Op]
     outputs: list[Op]
+    branches: tuple[Branch, ...] = ()
 
 
+PHOTO = "photo"
+"""Name of the op ``decode`` in a pipeline with branches."""
 Make = Callable[[Fields, Filter, Like], Made]
 
 
@@ -133,15 +154,36 @@ def _idefics2(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
-    size, least = _edges(fields, "size", ("height", "width"), is_square=True), fields.length("min_size", MAX_SIDE)
+    geometry = _janus_geometry(fields, filter_, like)
+    return Made(geometry if fields.flag("do_pad") else geometry[:1], [_tensor()])
+
+
+def _janus_geometry(fields: Fields, filter_: Filter, like: Like, prefix: str = "", name: str | None = None) -> list[Op]:
+    """Return the resize to a square and the padding in the color of the mean. ``name`` is the name of the second op."""
+    field = f"{prefix}size"
+    size, least = _edges(fields, field, ("height", "width"), is_square=True), fields.length("min_size", MAX_SIDE)
     if size[0] != size[1] or least > size[0]:
-        fields.refuse("size", "must have equal height and width, and not be smaller than min_size")
-    geometry: list[Op] = [
+        fields.refuse(field, "must have equal height and width, and not be smaller than min_size")
+    return [
         ResizeByRule(rule="longer_even", size=size[0], min_size=least, filter=filter_, like=like),
+        Pad(height=size[0], width=size[0], fill=_mean_colour(fields, prefix), name=name),
     ]
-    if fields.flag("do_pad"):
-        geometry.append(Pad(height=size[0], width=size[0], fill=_mean_colour(fields)))
-    return Made(geometry, [_tensor()])
+
+
+def _janus_hybrid(fields: Fields, filter_: Filter, like: Like) -> Made:
+    """Return the ops of DeepSeek-VL's hybrid class, which resizes the padded image again."""
+    if not fields.flag("do_pad"):
+        fields.refuse("do_pad", "must be true")
+    high: Filter = fields.choice("high_res_resample", PILLOW_FILTERS)
+    if high == "nearest" and like == "torchvision":
+        high = "nearest_exact"
+    padded = _janus_geometry(fields, high, like, "high_res_", "padded")
+    small = _janus_geometry(fields, filter_, like)[0]  # the padded image is square, so it is not padded again
+    return Made(
+        [*padded, changed(small, again=True)],
+        [_tensor()],
+        (Branch("padded", [], [Tensor(name="high_res_pixel_values")], "high_res_"),),
+    )
 
 
 def _aria(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -195,7 +237,7 @@ def _dinov3(fields: Fields, filter_: Filter, like: Like) -> Made:
     size = _edges(fields, "size", ("height", "width"), ("shortest_edge",), is_square=True)
     if not fields.flag("do_rescale"):
         fields.refuse("do_rescale", "must be true: the class resizes the rescaled values")
-    how: dict[str, Any] = {"filter": _float_filter(fields, filter_), "like": "torch_float"}
+    how: dict[str, Any] = {"filter": float_filter(fields, filter_), "like": "torch_float"}
     rescale = Normalize(scale=fields.number("rescale_factor", positive=True), arithmetic="multiply")
     resize = Resize(height=size[0], width=size[1], **how) if len(size) > 1 else Resize(size=size[0], **how)
     return Made([rescale, resize], [_tensor(None if len(size) > 1 else MAX_OPEN_SIDE)])
@@ -209,13 +251,13 @@ def _text_detector(fields: Fields, filter_: Filter, like: Like) -> Made:
         size=fields.length("limit_side_len", MAX_SIDE),
         max_size=fields.length("max_side_limit", MAX_SIDE),
         multiple=32,
-        filter=_float_filter(fields, filter_),
+        filter=float_filter(fields, filter_),
         like="torch_float",
     )
     return Made([resize], [OriginalSize(dtype="float32", name="target_sizes"), _tensor()])
 
 
-def _float_filter(fields: Fields, filter_: Filter) -> Filter:
+def float_filter(fields: Fields, filter_: Filter) -> Filter:
     """Return the filter of a resize of float32 values."""
     if filter_ not in ("bilinear", "bicubic"):
         fields.refuse("resample", "must be 2 or 3 for this class, which resizes float32 values")
@@ -231,7 +273,7 @@ def _recognizer(fields: Fields, filter_: Filter, like: Like, *, is_float: bool) 
         fields.refuse("max_image_width", f"must be greater than the width of size, {width}")
     how: dict[str, Any] = {"filter": filter_, "antialias": False, "like": like}
     if is_float:
-        how = {"filter": _float_filter(fields, filter_), "like": "torch_float"}
+        how = {"filter": float_filter(fields, filter_), "like": "torch_float"}
     resize = Resize(height=height, max_size=most, rounding="up", up_to=width, **how)
     return Made([resize], [Tensor(min_width=width, name="pixel_values")])
 
@@ -434,6 +476,37 @@ def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([resize], [Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")])
 
 
+def _deepseek_ocr(fields: Fields, filter_: Filter, like: Like, *, is_unlimited: bool) -> Made:
+    """Return the ops of DeepSeek-OCR 2 or Unlimited-OCR: the whole image, and the tiles of a large image."""
+    size = _edges(fields, "size", ("height", "width"), is_square=True)
+    tile, splits = fields.length("tile_size", MAX_SIDE), fields.flag("crop_to_patches")
+    whole = (max(size) if is_unlimited else size[0]) if splits or is_unlimited else tile
+    colour = fields.take("background_color")
+    if not isinstance(colour, list | tuple) or len(colour) != 3 or any(each not in range(256) for each in colour):
+        fields.refuse("background_color", "must be three integers from 0 to 255")
+    how: dict[str, Any] = {"filter": filter_, "like": like}
+    if is_unlimited and not splits and whole <= fields.length("maximum_pad_value", MAX_SIDE):
+        return Made([Resize(height=whole, width=whole, **how)], [_tensor()])
+    geometry: list[Op] = [
+        ResizeByRule(rule="longer_even", size=whole, **how),
+        Pad(height=whole, width=whole, fill=tuple(colour)),
+    ]
+    if not splits:
+        return Made(geometry, [_tensor()])
+    most = fields.length("max_patches", MAX_TILES)
+    fewest = fields.length("min_patches", most)
+    if fewest < 2:
+        fields.refuse("min_patches", "is not supported for this class unless it is at least 2")
+    resize = ResizeToTiles(tile_size=tile, min_tiles=fewest, max_tiles=most, keep_small=True, **how)
+    numbers: list[Op] = [
+        Tiles(tile_size=tile, omit_one=True, name="pixel_values_local"),
+        TileCount(tile_size=tile, omit_one=True, name="num_local_patches"),
+    ]
+    if is_unlimited:
+        numbers.append(PatchGrid(tile, order="wh", name="patches_grid"))
+    return Made(geometry, [_tensor()], (Branch(PHOTO, [resize], numbers),))
+
+
 _DIVISOR = {"size_divisor": 32}
 _MASKS = class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_reduce_labels=False) | {
     "size": {"shortest_edge": 800, "longest_edge": 1333},
@@ -441,6 +514,12 @@ _MASKS = class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_re
     "ignore_index": None,
 }
 _JANUS = class_fields((384, 384), BICUBIC, CLIP, do_pad=True, min_size=14)
+_DEEPSEEK_OCR = class_fields((1024, 1024), BICUBIC, HALF, do_convert_rgb=True, background_color=[127, 127, 127]) | {
+    "crop_to_patches": True,
+    "min_patches": 2,
+    "max_patches": 6,
+    "tile_size": 768,
+}
 _PADDLE = class_fields((800, 800), BICUBIC, ((0, 0, 0), (1, 1, 1)))
 _TEXT = class_fields((48, 320), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, max_image_width=3200) | {
     "pad_size": {"height": 48, "width": 320},
@@ -472,6 +551,13 @@ SIZED: dict[str, Sized] = {
         partial(_tiled, family="cohere"),
     ),
     "DINOv3ViTImageProcessor": Sized(class_fields((224, 224), BILINEAR, IMAGENET), _dinov3),
+    "DeepseekOcr2ImageProcessor": Sized(_DEEPSEEK_OCR, partial(_deepseek_ocr, is_unlimited=False)),
+    "DeepseekVLHybridImageProcessor": Sized(
+        _JANUS
+        | {"high_res_size": {"height": 1024, "width": 1024}, "high_res_resample": BICUBIC}
+        | {"high_res_image_mean": CLIP[0], "high_res_image_std": CLIP[1]},
+        _janus_hybrid,
+    ),
     "DeepseekVLImageProcessor": Sized(_JANUS, _janus),
     "DonutImageProcessor": Sized(
         class_fields((2560, 1920), BILINEAR, HALF, do_pad=True, do_thumbnail=True, do_align_long_axis=False), _donut
@@ -485,7 +571,7 @@ SIZED: dict[str, Sized] = {
     "Emu3ImageProcessor": Sized(
         class_fields((1, 1), BICUBIC, CLIP, do_convert_rgb=True, spatial_factor=8)
         | {"size": {"min_pixels": 512 * 512, "max_pixels": 1024 * 1024}}
-        | {"min_pixels": 512 * 512, "max_pixels": 1024 * 1024},
+        | {"min_pixels": 512 * 512, "max_pixels": 1024 * 1024, "ratio": None, "image_area": None},
         _emu3,
     ),
     "FuyuImageProcessor": Sized(
@@ -582,6 +668,10 @@ SIZED: dict[str, Sized] = {
         _IDEFICS | {"size": {"longest_edge": 3072}, "max_image_size": {"longest_edge": 512}, "max_image_tiles": 27},
         _idefics3,
     ),
+    "UnlimitedOcrImageProcessor": Sized(
+        _DEEPSEEK_OCR | {"max_patches": 32, "tile_size": 640, "maximum_pad_value": 640},
+        partial(_deepseek_ocr, is_unlimited=True),
+    ),
     "VideoLlavaImageProcessor": Sized(
         class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, default_to_square=True), _video_llava, crops=True
     ),
@@ -662,12 +752,13 @@ def _edges(fields: Fields, field: str, *spellings: tuple[str, ...], is_square: b
     raise AssertionError
 
 
-def _mean_colour(fields: Fields) -> tuple[int, ...]:
-    """Return the fill colour of the padding, which is the mean in pixel values, truncated to integers."""
-    if not fields.has("image_mean"):
+def _mean_colour(fields: Fields, prefix: str = "") -> tuple[int, ...]:
+    """Return the fill color of the padding, which is the mean in pixel values, truncated to integers."""
+    field = f"{prefix}image_mean"
+    if not fields.has(field):
         return (127, 127, 127)
-    mean = fields.numbers("image_mean")
+    mean = fields.numbers(field)
     levels = tuple(int(value * 255) for value in mean) if isinstance(mean, tuple) else ()
     if len(levels) != 3 or not all(0 <= level <= 255 for level in levels):
-        fields.refuse("image_mean", "must be three numbers from 0 to 1, because it is also the padding colour")
+        fields.refuse(field, "must be three numbers from 0 to 1, because it is also the padding color")
     return levels

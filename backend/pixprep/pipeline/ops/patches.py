@@ -133,14 +133,15 @@ class PatchGrid(PatchOp, NumbersOp, frozen=True, tag="patch_grid"):
 
     Args:
         patch_size, merge_size, max_patches: as in ``patches``.
-        order: Order of the numbers: ``hw`` is ``[rows, columns]``, and ``thw`` is ``[1, rows, columns]``.
+        order: Order of the numbers: ``hw`` is ``[rows, columns]``, ``wh`` is ``[columns, rows]``, and ``thw`` is ``[1,
+            rows, columns]``.
         dtype: Dtype of the output.
 
     Example:
         {"op": "patch_grid", "patch_size": 14, "merge_size": 2, "order": "thw"}
     """
 
-    order: Literal["hw", "thw"] = "hw"
+    order: Literal["hw", "wh", "thw"] = "hw"
     dtype: Literal["int64", "int32"] = "int64"
 
     def infer(self, image: ImageSpec) -> TensorSpec:

@@ -100,7 +100,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     @property
     def sizer(self) -> SideRule:
         size = self.size or 1
-        width, least = self.width or size, self.min_size or 1
+        width, least = self.width or size, self.min_size or 0
         return SideRule(self.rule, size, width, self.multiple, least, self.max_size, self.max_tiles)
 
     def infer(self, image: ImageSpec) -> ImageSpec:

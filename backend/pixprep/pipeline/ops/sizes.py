@@ -45,11 +45,16 @@ class BySize(ImageOp, frozen=True, kw_only=True):
         return replace(image, multiples=bounds.multiples, max_pixels=bounds.max_pixels)
 
     def size_of(self, height: int, width: int) -> Size:
-        """Return the size of the result for an image of this size."""
-        return self.sizer.size(height, width)
+        """Return the size of the result, including its padding, for an image of this size."""
+        return self.sizer.window(height, width)[2:]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer))
+        lowered = before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer))
+        if not self.sizer.pads:
+            return lowered
+        if lowered.fill not in (None, (0,)):
+            raise PipelineError("pads with black, but an earlier op pads with a different color: use black there")
+        return replace(lowered, fill=(0,))
 
 
 class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
@@ -106,12 +111,17 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
       aspect ratio changes least (Muse Glimmer).
     - ``kimi``: an image is never enlarged, and both sides are rounded down to integers. A ``pad`` to a multiple must
       follow (Kimi K2.5).
+    - ``nemotron``: the number of patches is also at least ``min_patches``. Both sides are rounded to multiples of a
+      merge window, up if the budget allows it, and the aspect ratio may change slightly (Nemotron 3 Omni).
+    - ``glm5``: the number of patches is also at least ``min_patches``. The aspect ratio is kept exactly, and the image
+      is padded with black pixels at the bottom and on the right to multiples of a merge window (GLM-5).
 
     Args:
         patch_size: Height and width of a patch in pixels.
         max_patches: Maximum number of patches.
         merge_size: Height and width of a merge window in patches. Not supported by ``naflex``.
         max_side: Maximum number of patches along each side. Required by ``kimi``, and not supported by other rules.
+        min_patches: Minimum number of patches, for ``nemotron`` and ``glm5``.
         rule: Formula; see above.
         filter, antialias, like: as in ``resize``.
 
@@ -123,6 +133,7 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
     max_patches: Count
     merge_size: Annotated[int, Within(1, 64)] = 1
     max_side: Count | None = None
+    min_patches: Count | None = None
     rule: PatchRule = "naflex"
 
     def check(self) -> None:
@@ -131,9 +142,13 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
             raise PipelineError('"merge_size" has no effect with "rule": "naflex": remove it')
         if (self.rule == "kimi") != (self.max_side is not None):
             raise PipelineError('"max_side" is required with "rule": "kimi", and not supported with any other rule')
+        if self.min_patches is not None and self.rule not in ("nemotron", "glm5"):
+            raise PipelineError(f'"min_patches" has no effect with "rule": "{self.rule}": remove it')
         if self.max_patches < self.merge_size**2:
             raise PipelineError(f'"max_patches" must be at least {self.merge_size**2}, the patches of a merge window')
 
     @property
     def sizer(self) -> PatchBudget:
-        return PatchBudget(self.patch_size, self.max_patches, self.rule, self.merge_size, self.max_side)
+        return PatchBudget(
+            self.patch_size, self.max_patches, self.rule, self.merge_size, self.max_side, self.min_patches or 1
+        )

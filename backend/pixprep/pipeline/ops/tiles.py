@@ -15,7 +15,6 @@ from pixprep.pipeline.ops.sizes import BySize
 from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
-from pixprep.plan.sizes import Size
 from pixprep.plan.tile_grids import Choice, Fit, TileGrid, grids_of
 from pixprep.spec import ImageSpec, TensorDType, TensorSpec
 
@@ -47,6 +46,8 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
         fit: How the image fills the grid: ``stretch`` changes its aspect ratio. ``center`` keeps it, and pads the image
             with black pixels on all sides (LLaVA-NeXT). ``top_left`` also keeps it, enlarges the image at most to one
             tile, and pads it with black pixels at the bottom and on the right (Llama 3.2 Vision).
+        keep_small: Whether an image that fits into one tile without being shrunk becomes one tile, even if
+            ``min_tiles`` is larger (DeepSeek-OCR 2).
         filter, antialias, like: as in ``resize``.
 
     Example:
@@ -59,6 +60,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     grids: tuple[tuple[int, int], ...] = ()
     choose: Choice = "aspect_ratio"
     fit: Fit = "stretch"
+    keep_small: bool = False
 
     def check(self) -> None:
         super().check()
@@ -76,20 +78,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     @property
     def sizer(self) -> TileGrid:
         grids = self.grids or grids_of(self.min_tiles, self.max_tiles or 1, self.choose)
-        return TileGrid(self.tile_size, grids, self.choose, self.fit)
-
-    def size_of(self, height: int, width: int) -> Size:
-        return self.sizer.canvas(height, width)
-
-    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        lowered = super().lower(before, image, key)
-        if self.fit == "stretch":
-            return lowered
-        if lowered.fill not in (None, (0,)):
-            raise PipelineError(
-                f'"fit": "{self.fit}" pads with black, but an earlier op pads with a different color: use black there'
-            )
-        return replace(lowered, fill=(0,))
+        return TileGrid(self.tile_size, grids, self.choose, self.fit, self.keep_small)
 
 
 class _TileOp(OutputOp, frozen=True):
@@ -98,10 +87,13 @@ class _TileOp(OutputOp, frozen=True):
     tile_size: Length
     thumbnail: Literal["first", "last"] | None = None
     thumbnail_of_one: bool = False
+    omit_one: bool = False
 
     def check(self) -> None:
         if self.thumbnail_of_one and self.thumbnail is None:
             raise PipelineError('"thumbnail_of_one" requires "thumbnail": "first" or "last"')
+        if self.thumbnail_of_one and self.omit_one:
+            raise PipelineError('"thumbnail_of_one" contradicts "omit_one": remove one of them')
 
     def spec_of(self, image: ImageSpec, dtype: TensorDType) -> TensorSpec:
         """Return the spec of the tensor of all tiles.
@@ -111,7 +103,9 @@ class _TileOp(OutputOp, frozen=True):
         """
         spec = Patches(self.tile_size, flat=False, dtype=dtype).infer(image)
         assert spec.patches is not None
-        layout = replace(spec.patches, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
+        layout = replace(
+            spec.patches, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one, omits_one=self.omit_one
+        )
         more = int(self.thumbnail is not None and (self.thumbnail_of_one or spec.largest[0] > 1))
         count = spec.shape[0] if spec.is_open else spec.shape[0] + more
         most = (spec.most[0] + more, *spec.most[1:]) if spec.most else ()
@@ -129,6 +123,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         thumbnail: Position of the thumbnail, a tile that shows the whole image before ``resize_to_tiles``, resized to
             ``tile_size`` x ``tile_size`` without keeping the aspect ratio. By default, no thumbnail is added.
         thumbnail_of_one: Whether a thumbnail is also added to an image that is a single tile, as for LLaVA-NeXT.
+        omit_one: Whether the tensor of an image that is a single tile is empty, as for DeepSeek-OCR 2, whose model
+            takes the whole image from another output.
         thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
             after ``resize_to_tiles``, which is resized again, as for Idefics 3.
         max_tiles: Number of tiles of every tensor. Missing tiles are filled with zeros. Default: the number of tiles of
@@ -203,7 +199,7 @@ class TileCount(_TileOp, NumbersOp, frozen=True, tag="tile_count"):
     with ``tile_size`` as ``patch_size``.
 
     Args:
-        tile_size, thumbnail, thumbnail_of_one: as in ``tiles``.
+        tile_size, thumbnail, thumbnail_of_one, omit_one: as in ``tiles``.
         dtype: Dtype of the output.
 
     Example:
@@ -213,11 +209,11 @@ class TileCount(_TileOp, NumbersOp, frozen=True, tag="tile_count"):
     dtype: Literal["int64", "int32"] = "int64"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=self.spec_of(image, "float32").largest[0])
+        return TensorSpec(shape=(1,), dtype=self.dtype, low=0, high=self.spec_of(image, "float32").largest[0])
 
     def grid_of(self, before: Lowered) -> PatchLayout:
         layout = Patches(self.tile_size).grid_of(before)
-        return replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one)
+        return replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one, omits_one=self.omit_one)
 
 
 class TileGridId(NumbersOp, frozen=True, tag="tile_grid_id"):
