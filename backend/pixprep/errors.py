@@ -28,6 +28,7 @@ Reason = Literal[
     "TOO_MANY_SCANS",  # a progressive JPEG has more scans than the limit
     "DOES_NOT_FIT",  # the pipeline's fixed crop exceeds the image, or a box is entirely outside
     "ABANDONED",  # the client no longer waits for the result
+    "NO_MEMORY",  # the device does not have enough free memory for the image
     "OPERATOR",  # a custom operator failed on the image
     "BAD_INPUT",  # the numeric inputs of the image are invalid
     "UNREADABLE",  # a file of a data set cannot be opened or read

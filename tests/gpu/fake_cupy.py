@@ -9,6 +9,7 @@ the CPU decoder. ``install`` installs all mocks for a whole process.
 """
 
 import ctypes
+import gc
 import importlib.util
 import json
 import sys
@@ -48,7 +49,7 @@ class Memory:
 
     limit = None  # maximum number of bytes, or None
     used = 0
-    kept = []  # noqa: RUF012  (memory that queued work may use; CuPy's pool does not return it to the driver either)
+    kept = []  # noqa: RUF012  (all arrays: queued work may use the memory of a deleted array, as with CuPy's pool)
 
     @classmethod
     def take(cls, shape, dtype):
@@ -61,8 +62,25 @@ class Memory:
         array = np.full(shape, 99, dtype)
         cls.used += n_bytes
         weakref.finalize(array, cls._give, n_bytes)
-        cls.kept.append(array)
+        with TURN:
+            cls.kept.append(array)
         return array.view(Array)
+
+    @classmethod
+    def release(cls):
+        """Free the memory of deleted arrays, unless queued work may use it."""
+        with TURN:
+            if not any(stream.queue for stream in Stream.alive):
+                cls.kept[:] = [array for array in cls.kept if sys.getrefcount(array) > 3]
+
+    @classmethod
+    def settled(cls):
+        """Return the number of used bytes after all queued work, without deleted arrays, also those of other tests."""
+        gc.collect()
+        for stream in [*Stream.alive]:
+            stream.drain()
+        cls.release()
+        return cls.used
 
     @classmethod
     def _give(cls, n_bytes):
@@ -200,8 +218,7 @@ class Stream:
             while self.queue and (until is None or self.begun < until):
                 self.begun += 1
                 self.queue.popleft()()
-            if not any(each.queue for each in Stream.alive):
-                Memory.kept.clear()
+            Memory.release()
 
     def synchronize(self):
         waited()
@@ -277,7 +294,7 @@ class Event:
 
 class MemoryPool:
     def free_all_blocks(self):
-        pass
+        Memory.release()
 
 
 def waited():

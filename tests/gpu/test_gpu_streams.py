@@ -76,8 +76,7 @@ def test_memory_does_not_depend_on_the_number_of_calling_threads_and_outputs(gpu
 
     def used(threads, **options):
         """Return the size of the memory after one batch per thread. The threads exist at the same time."""
-        gc.collect()
-        before, meeting, turn = Memory.used, threading.Barrier(threads + 1, timeout=60), threading.Lock()
+        before, meeting, turn = Memory.settled(), threading.Barrier(threads + 1, timeout=60), threading.Lock()
         with on_gpu(pipeline) as engine, ThreadPoolExecutor(threads) as pool:
 
             def call():
@@ -89,8 +88,7 @@ def test_memory_does_not_depend_on_the_number_of_calling_threads_and_outputs(gpu
             meeting.wait()
             for each in started:
                 each.result()
-            gc.collect()
-            return Memory.used - before
+            return Memory.settled() - before
 
     both = used(1)
     assert used(8) == both

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
+from pixprep.engine.engine import Engine
 from pixprep.serving.triton import pool
 from pixprep.serving.triton.patience import ASK_BYTES
 from support import images
@@ -50,7 +51,7 @@ class FakeFamily:
 
 
 class FakeError:
-    INVALID_ARG, INTERNAL, CANCELLED = "INVALID_ARG", "INTERNAL", "CANCELLED"
+    INVALID_ARG, INTERNAL, CANCELLED, UNAVAILABLE = "INVALID_ARG", "INTERNAL", "CANCELLED", "UNAVAILABLE"
 
     def __init__(self, message, code):
         self.message, self.code = message, code
@@ -297,6 +298,47 @@ def test_a_cancelled_request_is_not_decoded_if_it_is_large_or_follows_another_on
     assert valid["tensor"].shape == unasked["tensor"].shape == (1, 3, 8, 8)
     told = counted(model)
     assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "ABANDONED"]) == ([2], [3])
+
+
+def test_only_a_request_whose_tensors_do_not_fit_into_memory_fails(start, monkeypatch):
+    """The device has memory for the tensors of two images, but the outputs of all requests are allocated together."""
+    model = start()
+    engine, made = model._engine, model._engine._device.empty
+
+    def empty(shape, dtype):
+        if shape[0] > 2:
+            raise MemoryError("Out of memory allocating 576 bytes")
+        return made(shape, dtype)
+
+    monkeypatch.setattr(engine._device, "empty", empty)
+    sent = [[jpeg(level=1)], [jpeg(level=2)] * 3, [jpeg(level=3), jpeg(level=4)]]
+    one, refused, two = model.execute([FakeRequest(files) for files in sent])
+    assert (refused.error.code, refused.error.message) == (
+        "UNAVAILABLE",
+        "[NO_MEMORY] Out of memory allocating 576 bytes",
+    )
+    for response, files in ((one, sent[0]), (two, sent[2])):
+        assert np.array_equal(response["tensor"], engine.run(files))
+
+
+@pytest.mark.parametrize("on_error", ["fail", "zero"])
+def test_an_image_that_does_not_fit_into_memory_can_be_sent_again(start, monkeypatch, on_error):
+    """The error is temporary, unlike that of an invalid image, and does not affect the other request."""
+    model, run = start(**zero(on_error=on_error)), Engine._run_chunk
+
+    def run_chunk(engine, chunk, valid, *more):
+        if any(valid[index] == 1 for index in chunk.indices):
+            raise MemoryError
+        return run(engine, chunk, valid, *more)
+
+    monkeypatch.setattr(Engine, "_run_chunk", run_chunk)
+    small, refused = model.execute([FakeRequest([jpeg()]), FakeRequest([jpeg()])])
+    assert small["tensor"].any()
+    if on_error == "fail":
+        assert refused.error.code == "UNAVAILABLE"
+        assert refused.error.message.startswith("[NO_MEMORY] image 1 of 1: the device does not have enough free memory")
+    else:
+        assert not refused["tensor"].any()
 
 
 def test_a_broken_photo_is_reported_once_for_all_its_boxes(start):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import accumulate
 from threading import Lock
 from time import perf_counter
@@ -28,6 +29,11 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 
 _ABANDONED = ImageError("ABANDONED", "the client cancelled the request")
+_NO_MEMORY = ImageError(
+    "NO_MEMORY",
+    "the device does not have enough free memory, even for this image alone: lower max_pixels or the size of the "
+    "outputs, or free memory that other programs use",
+)
 _LOG = logging.getLogger(__name__)
 
 
@@ -241,8 +247,7 @@ class Engine:
                         for index in chunk.indices:
                             self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
                 else:
-                    with self._device.lane():
-                        results = self._run_chunk(chunk, valid, batch, keep)
+                    results = self._run_fitting(chunk, valid, batch, keep)
                 with lock:
                     for result in results:
                         if isinstance(result, Decoded):
@@ -273,12 +278,51 @@ class Engine:
         """Allocate an output for ``count`` rows: tensors on the device, other outputs on the host.
 
         An output with dynamic dimensions is a list, whose arrays are allocated when the sizes of the images are known.
+
+        Raises:
+            MemoryError: The device does not have enough free memory, even without its cached memory.
         """
         spec = self.pipeline.outputs[name].spec
         if spec.is_open:
             return [None] * count
         shape = (count, *spec.shape)
-        return self._device.empty(shape, spec.dtype) if name in self.tensors else np.empty(shape, spec.dtype)
+        if name not in self.tensors:
+            return np.empty(shape, spec.dtype)
+        with suppress(MemoryError):
+            return self._device.empty(shape, spec.dtype)
+        self._device.trim()
+        return self._device.empty(shape, spec.dtype)
+
+    def _run_fitting(
+        self,
+        chunk: Chunk,
+        valid: Sequence[int],
+        batch: Batch,
+        keep: Callable[[int, Decoded], None] | None,
+    ) -> list[Decoded | ImageError]:
+        """Process a chunk in a lane. If the device runs out of memory, only the images that do not fit fail.
+
+        The chunk is then processed in two halves, after the cached memory has been freed. A half that does not fit
+        either is processed image by image.
+        """
+        count, todo, results = len(chunk.indices), [chunk], list[Decoded | ImageError]()
+        for attempt, most in enumerate((count, *sorted({-(-count // 2), 1}, reverse=True))):
+            if attempt == 1:
+                self._device.trim()
+            failed = []
+            for part in [_slice(each, at, at + most) for each in todo for at in range(0, len(each.indices), most)]:
+                try:
+                    with self._device.lane():
+                        results += self._run_chunk(part, valid, batch, keep)
+                except MemoryError:
+                    failed.append(part)
+            if not failed:
+                return results
+            todo = failed
+        with self._device.lane():
+            for index in (index for part in todo for index in part.indices):
+                self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _NO_MEMORY))
+        return results
 
     def _run_chunk(
         self,
@@ -417,6 +461,11 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _slice(chunk: Chunk, begin: int, end: int) -> Chunk:
+    """Return a part of a chunk: its images from ``begin`` to ``end``, exclusive."""
+    return Chunk(chunk.indices[begin:end], chunk.images[begin:end])
 
 
 def _per_row(result: Decoded | ImageError, count: int) -> Sequence[Decoded | ImageError]:

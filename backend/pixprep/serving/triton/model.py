@@ -144,8 +144,15 @@ class TritonPythonModel:
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Process the requests of one execution as one batch, and return their responses in the same order."""
         parts, encoded, numbers = self._collect(requests)
-        batch = self._run(parts, encoded, numbers)
-        return [part.response or self._answer(part, batch) for part in parts]
+        try:
+            batch = self._run(parts, encoded, numbers)
+        except MemoryError as error:
+            if len(requests) == 1:
+                return [_no_memory(error)]
+        else:
+            return [part.response or self._answer(part, batch) for part in parts]
+        # the tensors of all requests together do not fit, but those of each request alone may
+        return [response for request in requests for response in self.execute([request])]
 
     def _collect(self, requests: Sequence[Any]) -> tuple[list[_Part], list[Any], dict[str, list[Any]]]:
         """Collect the inputs of all requests for one batch.
@@ -188,7 +195,11 @@ class TritonPythonModel:
         return images_of(array, self._engine, self._options)
 
     def _run(self, parts: Sequence[_Part], encoded: Sequence[Any], numbers: dict[str, list[Any]]) -> Batch | None:
-        """Run the batch, and return its results. If an internal error occurs, log it and return None."""
+        """Run the batch, and return its results. If an internal error occurs, log it and return None.
+
+        Raises:
+            MemoryError: The outputs do not fit into the memory of the device.
+        """
         wanted = {name for part in parts for name in part.outputs}
         clients = [index for part in parts if not part.is_probe for index in range(part.start, part.stop)]
         rows = self._options.engine.limits.max_boxes if self._takes_boxes else 1
@@ -202,6 +213,8 @@ class TritonPythonModel:
                 batch = self._engine.run_batch(
                     encoded, outputs=outputs, inputs=numbers, answers=answers, is_abandoned=patience.is_over
                 )
+        except MemoryError:
+            raise
         except Exception:  # noqa: BLE001  (Triton would send the traceback of an exception to the clients)
             pb_utils.Logger.log_error(traceback.format_exc())
             if not self._engine.is_working():  # every later request would also fail
@@ -222,9 +235,14 @@ class TritonPythonModel:
             if error is not None and error.reason in _REQUEST_ERRORS:
                 return _error(str(error), getattr(pb_utils.TritonError, _REQUEST_ERRORS[error.reason]))
         if self._options.on_error == "fail" and any(errors):
-            return _error(_message(batch, spans), pb_utils.TritonError.INVALID_ARG)
+            is_temporary = all(error is None or error.reason == "NO_MEMORY" for error in errors)
+            code = pb_utils.TritonError.UNAVAILABLE if is_temporary else pb_utils.TritonError.INVALID_ARG
+            return _error(_message(batch, spans), code)
         gathered = batch.packed if self._pipeline.plan.is_packed else batch.padded
-        tensors = [self._tensor(name, gathered(name, rows)) for name in part.outputs if name in batch.outputs]
+        try:
+            tensors = [self._tensor(name, gathered(name, rows)) for name in part.outputs if name in batch.outputs]
+        except MemoryError as error:
+            return _no_memory(error)
         if model_config.STATUS_NAME in part.outputs:
             status = [[b"" if error is None else str(error).encode()] for error in errors]
             tensors.append(pb_utils.Tensor(model_config.STATUS_NAME, np.array(status, dtype=np.object_)))
@@ -278,3 +296,8 @@ def _message(batch: Batch, spans: Sequence[slice]) -> str:
 
 def _error(message: str, code: Any) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(message, code))
+
+
+def _no_memory(error: MemoryError) -> Any:
+    """Return the response to a request whose tensors do not fit into the memory of the device."""
+    return _error(f"[NO_MEMORY] {error}", pb_utils.TritonError.UNAVAILABLE)
