@@ -21,7 +21,18 @@ FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white"]
-Like = Literal["pillow", "pillow12", "torchvision", "torch", "torch_float", "opencv", "tensorflow", "dali"]
+Like = Literal[
+    "pillow",
+    "pillow12",
+    "torchvision",
+    "torch",
+    "torch_float",
+    "torch_corners",
+    "slanext",
+    "opencv",
+    "tensorflow",
+    "dali",
+]
 ColorLike = Literal["pillow", "torchvision"]
 BlendLike = Literal["pillow", "torchvision", "opencv"]
 WarpLike = Literal["pillow", "torchvision", "opencv", "dali"]

@@ -31,7 +31,7 @@ from pixprep.plan.profiles.profile import ARITHMETICS
 from pixprep.plan.profiles.windows import Axis, Curve, Passes, Rule
 from pixprep.spec import Like, PaddingMode
 from support.images import checkerboard, noise
-from support.resize_cases import assert_equal, resampling_of
+from support.resize_cases import LEVELS, assert_equal, resampling_of
 
 TESTS = Path(__file__).parents[1]
 KERNELS = TESTS.parent / "backend" / "pixprep" / "engine" / "kernels"
@@ -92,7 +92,7 @@ def test_any_part_of_a_resize_equals_that_of_the_complete_image(method):
     """The sizes shrink, grow, are halved, change by integer factors or become one pixel. The complete image has its
     padding as pixels, is contiguous in memory and is not flipped.
     """
-    rng = np.random.default_rng(METHODS.index(method))
+    rng, values = np.random.default_rng(METHODS.index(method)), LEVELS if PROFILES[method[0]].takes_real else None
 
     def pairs():
         for index in range(40):
@@ -112,18 +112,20 @@ def test_any_part_of_a_resize_equals_that_of_the_complete_image(method):
             top, left = (int(rng.integers(0, side)) if index % 3 else 0 for side in resized)
             bottom, right = (int(rng.integers(at, side)) + 1 for at, side in zip((top, left), resized, strict=True))
             flips = bool(rng.integers(2)), bool(rng.integers(2))
-            whole = resize.resize(np.ascontiguousarray(canvas), resampled(method, laid, resized))
+            whole = resize.resize(np.ascontiguousarray(canvas), resampled(method, laid, resized), values=values)
             part = resize.resize(
                 layouts(image)[index % 6],
                 resampled(method, laid, resized, (top, left, bottom, right)),
                 flips=flips,
                 around=Margins(tuple(before), laid, fill) if before + behind != [0, 0, 0, 0] else None,
                 remembers=bool(index % 2),
+                values=values,
             )
             expected = whole[top:bottom, left:right][:: -1 if flips[0] else 1, :: -1 if flips[1] else 1]
             yield f"{size}, {laid} to {resized}", part, expected
             if len(fill) == 4:  # the fourth channel does not affect the others
-                yield "colours", resize.resize(canvas[:, :, :3], resampled(method, laid, resized)), whole[:, :, :3]
+                colours = resize.resize(canvas[:, :, :3], resampled(method, laid, resized), values=values)
+                yield "colours", colours, whole[:, :, :3]
 
     assert_equal(pairs())
 

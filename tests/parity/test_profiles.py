@@ -41,9 +41,21 @@ def need(like):
             pytest.skip("NO AVX2: PyTorch rounds otherwise here")
 
 
+def _resizable(pixels, size, like):
+    """Return the image and a size that the library supports. SLANeXt keeps the aspect ratio."""
+    if like != "slanext":
+        return pixels, size
+    scale = max(size) / max(pixels.shape[:2])
+    return pixels, tuple(round(side * scale) for side in pixels.shape[:2])
+
+
 def pairs(some, like, filter_name, *, antialias):
     """Yield (name, our values, the library's values) for all test images and sizes."""
-    for pixels, size in some:
+    for pixels, size in (_resizable(*case, like) for case in some):
+        if 0 in size:
+            continue
+        if filter_name == "bilinear" and not antialias and sum(size) < PROFILES[like].min_sides:
+            continue
         op = ops.Resize(height=size[0], width=size[1], like=like, filter=filter_name, antialias=antialias)
         ours = resized(pixels, size, like, filter_name, antialias=antialias)
         yield f"{pixels.shape} to {size}", ours, ORIGINALS.resizer(op).run(pixels)
@@ -70,7 +82,10 @@ def test_every_factor_equals_the_library(like, filter_name, antialias):
     assert_equal(pairs([*rows, *turned], like, filter_name, antialias=antialias))
 
 
-@each_method
+@pytest.mark.parametrize(
+    ("like", "filter_name", "antialias"),
+    [method for method in METHODS if not PROFILES[method[0]].takes_real and method[0] != "slanext"],
+)
 def test_a_whole_pipeline_equals_the_library(like, filter_name, antialias):
     need(like)
     resize = pp.resize(64, like=like, filter=filter_name, antialias=antialias)

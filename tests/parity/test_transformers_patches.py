@@ -15,6 +15,7 @@ from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers.classes import FIXED, HARMLESS, ONLY_PIL, WITHOUT_PIL
 from pixprep.importers.transformers.patches import PATCHED
 from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, SIZED
+from pixprep.plan.profiles import PROFILES
 from support.compare import assert_close
 from support.hub_configs import TILED
 from support.images import noise, png, read, scene
@@ -43,7 +44,9 @@ LEFT_OUT = {
     "MaskFormerImageProcessor": {"pixel_mask"},
     "OneFormerImageProcessor": {"pixel_mask", "task_inputs"},
     "Ovis2ImageProcessor": {"grids"},
+    "RfDetrImageProcessor": {"pixel_mask"},
     "SmolVLMImageProcessor": {"pixel_attention_mask"},
+    "UVDocImageProcessor": {"original_images"},
     "UltraVBertImageProcessor": {"pixel_attention_mask"},
     "UnlimitedOcrImageProcessor": {"num_local_patches", "patches_grid"},
     "VideoLlama3ImageProcessor": {"image_merge_sizes"},
@@ -66,7 +69,10 @@ def processor(name, backend, **fields):
 
 def is_large(name, expected, size):
     """Return whether a pipeline may reject an image that the processor accepts."""
-    longest = max(np.shape(expected["pixel_values"])[-2:])
+    sides = np.shape(expected["pixel_values"])[-2:]
+    if name == "RfDetrImageProcessor" and sum(sides) < PROFILES["torch_float"].min_sides:
+        return True
+    longest = max(sides)
     is_narrow = name in ("DonutImageProcessor", "MuseGlimmerImageProcessor") and max(size) > 8 * min(size)
     return longest > MAX_OPEN_SIDE or is_narrow
 
@@ -155,6 +161,7 @@ SMALL = {
     "DeepseekOcr2ImageProcessor": {"size": {"height": 64, "width": 64}, "tile_size": 48},
     "DeepseekVLHybridImageProcessor": SQUARE | {"high_res_size": {"height": 70, "width": 70}},
     "DeepseekVLImageProcessor": SQUARE,
+    "DepthProImageProcessor": {"size": {"height": 70, "width": 60}},
     "DonutImageProcessor": {"size": {"height": 64, "width": 48}},
     "EomtImageProcessor": EDGES,
     "GotOcr2ImageProcessor": SQUARE | {"max_patches": 5},
@@ -174,11 +181,15 @@ SMALL = {
     "PPDocLayoutV2ImageProcessor": SQUARE,
     "PPDocLayoutV3ImageProcessor": SQUARE,
     "PPOCRV5ServerDetImageProcessor": {"limit_side_len": 96},
+    "PPDocLayoutV4ImageProcessor": {"size": {"height": 70, "width": 60}},
+    "RfDetrImageProcessor": {"size": {"shortest_edge": 70, "longest_edge": 101}},
+    "SLANeXtImageProcessor": SQUARE | {"pad_size": {"height": 50, "width": 60}},
     "SmolVLMImageProcessor": SPLIT,
     "TvpImageProcessor": {"size": {"longest_edge": 48}, "crop_size": SQUARE["size"], "pad_size": SQUARE["size"]},
     "UltraVBertImageProcessor": SPLIT | {"max_image_tiles": 4},
     "VideoLlavaImageProcessor": {"size": {"shortest_edge": 40}, "crop_size": {"height": 36, "width": 40}},
     "UnlimitedOcrImageProcessor": {"size": {"height": 64, "width": 64}, "tile_size": 48},
+    "UVDocImageProcessor": {"size": {"height": 70, "width": 60}},
     "TextNetImageProcessor": SHORTER,
     "ViltImageProcessor": SHORTER,
 }
@@ -195,7 +206,7 @@ def test_pixel_values_that_are_not_changed_have_the_dtype_of_the_class(name, bac
     crops = {"do_center_crop": False} if name == "TvpImageProcessor" else {}  # its PIL backend pads differently
     for pads in ({}, {"do_pad": False}) if name in COPIED else (crops,):
         fields = SMALL.get(name, {}) | FIXED.get(name, {}) | {"do_rescale": False, "do_normalize": False} | pads
-        fields |= {"do_rescale": True} if name == "DINOv3ViTImageProcessor" else {}  # required
+        fields |= {"do_rescale": True} if name in ("DINOv3ViTImageProcessor", "UVDocImageProcessor") else {}  # required
         assert compare(name, backend, fields, [png(scene(301, 259)), png(noise(99, 50))]) == 2
 
 

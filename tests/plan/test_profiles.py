@@ -146,7 +146,7 @@ def test_a_uniform_image_keeps_its_value(like, filter_name, antialias):
         pixels = np.full((23, 17, 1), level, np.uint8)
         for size in ((9, 9), (46, 34), (11, 40)):
             result = resized(pixels, size, like, filter_name, antialias=antialias)
-            assert np.abs(result.astype(np.float64) - level).max() <= (1e-4 if result.dtype == np.float32 else 0)
+            assert np.abs(result.astype(np.float64) - level).max() <= (3e-4 if result.dtype == np.float32 else 0)
 
 
 @pytest.mark.parametrize(("like", "filter_name", "antialias"), RESIZES)
@@ -160,9 +160,7 @@ def test_strides_of_the_image_do_not_change_results(like, filter_name, antialias
     pixels = noise(40, 31)
     views = [np.asfortranarray(pixels), pixels[::-1, ::-1].copy()[::-1, ::-1]]
     expected = resized(pixels, (17, 45), like, filter_name, antialias=antialias)
-    # without the values of a plan, "torch_float" resizes the pixel values as "torch" does
-    is_real = filter_name in PROFILES[like].real and like != "torch_float"
-    assert expected.dtype == (np.float32 if is_real else np.uint8)
+    assert expected.dtype == (np.float32 if filter_name in PROFILES[like].real else np.uint8)
     for view in views:
         assert (resized(view, (17, 45), like, filter_name, antialias=antialias) == expected).all()
 

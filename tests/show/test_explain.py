@@ -11,7 +11,7 @@ pipeline
    0  decode         ? x ? rgb, uint8 0..255    (color rgb, apply_exif_orientation true, chroma fancy, idct accurate, reduced false, alpha drop)
    1  resize         ? x ? rgb, uint8 0..255    (size 256, side shorter, filter bilinear, antialias true, like pillow, rounding down)
    2  center_crop    224 x 224 rgb, uint8 0..255    (height 224, width 224, rounding half_even, smaller pad)
-   3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64)
+   3  normalize      224 x 224 rgb, real -2.118..2.64    (mean [0.485, 0.456, 0.406], std [0.229, 0.224, 0.225], scale 0.00392157, arithmetic float64, clip false)
    4  tensor         output float32 [3, 224, 224] chw, values -2.118..2.64    (dtype float32, layout chw)
 
 plan

@@ -12,6 +12,7 @@ from pixprep.engine.kernels import resize
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.plan.geometry_steps import Resize
 from pixprep.plan.placement import Placement
+from pixprep.plan.profiles import PROFILES
 from support import reference
 from support.images import checkerboard, gradient, noise, photo, read, scene
 
@@ -23,6 +24,10 @@ SIZES = [
 ]  # fmt: skip
 _LARGE = 100 * 1000
 """Images with more values than this are resized to every third size only."""
+
+
+LEVELS = np.tile(np.arange(256, dtype=np.float32), (4, 1))
+"""Pixel values as float32, for each of four channels."""
 
 
 @cache
@@ -96,7 +101,7 @@ def resized(pixels, size, like, filter_name, *, antialias=False, region=None):
     right).
     """
     how = resampling_of(like, filter_name, pixels.shape[:2], size, antialias=antialias, region=region)
-    return resize.resize(pixels, how)
+    return resize.resize(pixels, how, values=LEVELS if PROFILES[like].takes_real else None)
 
 
 def resampling_of(like, filter_name, size, resized_size, *, antialias, region=None):

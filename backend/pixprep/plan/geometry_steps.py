@@ -322,7 +322,7 @@ class Resize(Traits):
         order: Channel order in which the library receives the image.
         sizer: Rule that computes the size of the result instead of ``rule``.
         arithmetic: Steps that convert pixel values to the float32 values that are resized, in the channel order of the
-            image. Only the profile ``torch_float`` supports them.
+            image. Only profiles that resize float32 values support them.
     """
 
     rule: Rule
@@ -400,7 +400,19 @@ class Resize(Traits):
         return Method(self.filter, self.antialias)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Return the size (height, width) of the result for an image of this size."""
+        """Return the size (height, width) of the result for an image of this size.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The rule of the size, or the arithmetic of the library, does not support the size.
+        """
+        rows, columns = self._size(height, width)
+        if self.filter == "bilinear" and not self.antialias and rows + columns < PROFILES[self.like].min_sides:
+            least = PROFILES[self.like].min_sides
+            what = f"{height} x {width} pixels would be resized to {rows} x {columns}"
+            raise ImageError("DOES_NOT_FIT", f'{what}, whose sum must be at least {least} with "like": "{self.like}"')
+        return rows, columns
+
+    def _size(self, height: int, width: int) -> tuple[int, int]:
         if self.sizer is not None:
             return self.sizer.size(height, width)
         sides = (height, width) if self.roi is None else (part.length for part in self._parts(height, width))

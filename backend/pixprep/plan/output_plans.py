@@ -79,6 +79,7 @@ class TensorPlan:
         """
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
         is_any |= self.geometry.resize is not None and PROFILES[self.geometry.resize.like].is_hosts
+        is_any |= any(step.operation == "clip" for step in self.arithmetic)
         return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property
@@ -103,7 +104,7 @@ class TensorPlan:
         None means that the resize receives the pixel values. The fourth channel is unused.
         """
         resize = self.geometry.resize
-        if resize is None or not PROFILES[resize.like].is_hosts:
+        if resize is None or not PROFILES[resize.like].takes_real:
             return None
         values = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
         for step in resize.arithmetic:

@@ -22,6 +22,11 @@ enum filter_type {
     FILTER_OPENCV_CUT,       // INTER_AREA with other ratios of at least 1
     FILTER_TORCH_BILINEAR,
     FILTER_TORCH_BICUBIC,
+    FILTER_TORCH_TWO,           // FILTER_TWO and FILTER_FOUR in float32
+    FILTER_TORCH_FOUR,
+    FILTER_TORCH_CORNERS_TWO,   // the same, with align_corners
+    FILTER_TORCH_CORNERS_FOUR,
+    FILTER_TORCH_LINEAR,        // linear interpolation with integer weights
     FILTER_DALI_BILINEAR,
     FILTER_DALI_BICUBIC,
     FILTER_DALI_LANCZOS,
@@ -43,11 +48,12 @@ enum passes {
     PASSES_FLOAT_FUSED,
     PASSES_REAL,
     PASSES_LERP,
+    PASSES_FLOAT_PAIRS,
     PASSES_COPIED,  // PASSES_FIXED with one tap per output position, which is copied
 };
 
 // Arithmetic of a tensor value: the operations of OPERATIONS in engine/kernels/resize.py.
-enum operation { AFFINE, SUBTRACT, MULTIPLY, DIVIDE };
+enum operation { AFFINE, SUBTRACT, MULTIPLY, DIVIDE, CLIP };
 
 // Resampling filter of an axis: see `Formula` in plan/profiles/windows.py.
 struct resize_filter {
@@ -134,8 +140,8 @@ struct values {
 // A step of a plan's arithmetic on float32 values.
 struct arithmetic {
     int64_t operation;  // a value of `enum operation`
-    double operand[4];  // one per plane: the scale, or the number that is subtracted, multiplied or divided by
-    double offset[4];   // only for AFFINE
+    double operand[4];  // one per plane: the scale, the number that is subtracted, multiplied or divided by, or the minimum
+    double offset[4];   // AFFINE: the offset, CLIP: the maximum
 };
 
 // A complete resize of uint8 (rows, columns, channels) with padding around them: filter coefficients, both passes, and tensor
@@ -168,7 +174,7 @@ struct resize {
     double factor;                    // PASSES_AREA: 1 / number of pixels per output pixel
     const struct arithmetic *steps;   // arithmetic on float32 values
     int64_t step_count;
-    const float *levels;              // PASSES_FLOAT_FUSED: float32 value of each pixel value, 256 for each of 4 channels; the
+    const float *levels;              // PASSES_FLOAT_FUSED and PASSES_FLOAT_PAIRS: float32 value of each pixel value, 256 for each of 4 channels; the
                                       // result is then not rounded. null: the pixel values are resized, and the result is uint8
 };
 

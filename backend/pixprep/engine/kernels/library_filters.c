@@ -163,6 +163,44 @@ static void torch(const struct resize_filter *filter, const struct axis *axis, c
     }
 }
 
+// Cubic convolution (Keys 1981) with a = -0.75, for x <= 1 and for 1 <= x <= 2, as PyTorch's compiler fuses it.
+static float torch_near(float x) { return multiply_add(1.25f, x, -2.25f) * x * x + 1; }
+static float torch_far(float x) { return multiply_add(multiply_add(-0.75f, x, 3.75f), x, -6) * x + 3; }
+
+// Linear or cubic interpolation of PyTorch's `interpolate` without antialiasing.
+static void torch_interpolation(const struct resize_filter *filter, const struct axis *axis,
+                                const struct coefficients *coefficients) {
+    const int is_cubic = filter->type == FILTER_TORCH_FOUR || filter->type == FILTER_TORCH_CORNERS_FOUR;
+    const int has_corners = filter->type == FILTER_TORCH_CORNERS_TWO || filter->type == FILTER_TORCH_CORNERS_FOUR;
+    const float ratio = !has_corners             ? (float)axis->length / (float)axis->out_length
+                        : axis->out_length > 1 ? (float)(axis->length - 1) / (float)(axis->out_length - 1)
+                                               : 0;
+    for (int64_t index = 0; index < coefficients->size; ++index) {
+        const float position = (float)(axis->begin + index);
+        float center = has_corners ? ratio * position : multiply_add(ratio, position + 0.5f, -0.5f);
+        center = is_cubic ? center : larger(center, 0);
+        const int64_t first = min((int64_t)floorf(center), axis->length - 1);
+        const float t = (float)clip(center - (float)first, 0, 1), complement = 1 - t;
+        const float weights[] = {is_cubic ? torch_far(t + 1) : complement, is_cubic ? torch_near(t) : t,
+                                 torch_near(complement), torch_far(complement + 1)};
+        const int taps = is_cubic ? 4 : 2;
+        set_taps(coefficients, index, first - is_cubic, taps);
+        for (int tap = 0; tap < taps; ++tap) set_weight(coefficients, index, tap, weights[tap]);
+    }
+}
+
+// Linear interpolation with weights in 1/2048, whose positions PyTorch computes in float32.
+static void torch_linear(const struct axis *axis, const struct coefficients *coefficients) {
+    const float ratio = (float)((double)axis->length / (double)axis->out_length);
+    for (int64_t index = 0; index < coefficients->size; ++index) {
+        const float center = ((float)(axis->begin + index) + 0.5f) * ratio - 0.5f, first = floorf(center);
+        int32_t *weights = coefficients->weights + index * coefficients->taps;
+        set_taps(coefficients, index, (int64_t)first, 2);
+        weights[1] = (int32_t)floorf((center - first) * COEFFICIENT + 0.5f);
+        weights[0] = (int32_t)COEFFICIENT - weights[1];
+    }
+}
+
 // DALI samples its filter kernels to tables and interpolates linearly between the points. Beyond the table the kernel is 0.
 enum { DALI_BICUBIC_POINTS = 129, DALI_LANCZOS_POINTS = 193, DALI_LANES = 16 };
 static float dali_bilinear_table[3 + 2] = {0, 1, 0}, dali_bicubic_table[DALI_BICUBIC_POINTS + 2],
@@ -328,7 +366,9 @@ static void tensorflow_triangle(const struct axis *axis, const struct coefficien
 
 int64_t max_library_taps(const struct resize_filter *filter, const struct axis *axis) {
     switch (filter->type) {
-    case FILTER_OPENCV_CUBIC: return 4;
+    case FILTER_OPENCV_CUBIC:
+    case FILTER_TORCH_FOUR:
+    case FILTER_TORCH_CORNERS_FOUR: return 4;
     case FILTER_OPENCV_LANCZOS4: return 8;
     case FILTER_OPENCV_AREA: return (int64_t)rint(opencv_ratio(axis));
     case FILTER_OPENCV_CUT: return (int64_t)ceil(opencv_ratio(axis)) + 2;
@@ -351,6 +391,11 @@ void compute_library_coefficients(const struct resize_filter *filter, const stru
     case FILTER_OPENCV_CUT: opencv_area_fractional(axis, coefficients); break;
     case FILTER_TORCH_BILINEAR:
     case FILTER_TORCH_BICUBIC: torch(filter, axis, coefficients); break;
+    case FILTER_TORCH_TWO:
+    case FILTER_TORCH_FOUR:
+    case FILTER_TORCH_CORNERS_TWO:
+    case FILTER_TORCH_CORNERS_FOUR: torch_interpolation(filter, axis, coefficients); break;
+    case FILTER_TORCH_LINEAR: torch_linear(axis, coefficients); break;
     case FILTER_DALI_BILINEAR:
     case FILTER_DALI_BICUBIC:
     case FILTER_DALI_LANCZOS: dali(filter, axis, coefficients); break;

@@ -7,7 +7,7 @@
 #include "vectors.h"
 #include "coefficients.h"
 
-enum sum_type { SUM_INT16, SUM_INT32, SUM_FLOAT, SUM_FUSED, SUM_CUBIC, LERP };  // arithmetic of the weighted sum
+enum sum_type { SUM_INT16, SUM_INT32, SUM_FLOAT, SUM_FUSED, SUM_PAIRS, SUM_CUBIC, LERP };  // arithmetic of the weighted sum
 enum value_type { UINT8, INT16, INT32, FLOAT };                                 // type of the input values
 // Conversion of the sum: shift (UINT8), truncate, round ties to even, multiply by the area's factor and round, or round ties as
 // DALI does.
@@ -77,6 +77,15 @@ INLINE void sum_floats(const struct taps *s, const int32_t *bits, int64_t count,
         for (int64_t tap = 2; tap >= 0; --tap) UNROLL
             for (int i = 0; i < vectors; ++i)
                 sums[i] += load_floats(value_type, address_of_tap(s, tap) + offsets[i]) * (bits[tap] * 0x1p-22f);
+        return;
+    }
+    if (sum_type == SUM_PAIRS) {
+        UNROLL for (int i = 0; i < vectors; ++i)
+            sums[i] = load_floats(value_type, address_of_tap(s, 1) + offsets[i]) * weights[1];
+        for (int64_t tap = 0; tap < count; tap += tap ? 1 : 2) UNROLL
+            for (int i = 0; i < vectors; ++i)
+                sums[i] =
+                    fma_v(load_floats(value_type, address_of_tap(s, tap) + offsets[i]), SPLAT(vfloat, weights[tap]), sums[i]);
         return;
     }
     UNROLL for (int i = 0; i < vectors; ++i)
@@ -263,6 +272,7 @@ HORIZONTAL(float_to_float, SUM_FLOAT, OUT_FLOAT)
 HORIZONTAL(fused_to_float, SUM_FUSED, OUT_FLOAT)
 HORIZONTAL(lerp_to_float, LERP, OUT_FLOAT)
 HORIZONTAL_OF(fused_floats, FLOAT, SUM_FUSED, OUT_FLOAT)
+HORIZONTAL_OF(pairs_of_floats, FLOAT, SUM_PAIRS, OUT_FLOAT)
 VERTICAL(cubic_to_uint8_vertical, FLOAT, SUM_CUBIC, OUT_UINT8_EVEN)
 VERTICAL(sums_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8)
 VERTICAL(mean_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8_MEAN)
@@ -274,6 +284,7 @@ VERTICAL(fused_to_uint8_vertical, FLOAT, SUM_FUSED, OUT_UINT8_EVEN)
 VERTICAL(float_to_float_vertical, FLOAT, SUM_FLOAT, OUT_FLOAT)
 VERTICAL(lerp_to_float_vertical, FLOAT, LERP, OUT_FLOAT)
 VERTICAL(fused_floats_vertical, FLOAT, SUM_FUSED, OUT_FLOAT)
+VERTICAL(pairs_of_floats_vertical, FLOAT, SUM_PAIRS, OUT_FLOAT)
 VERTICAL(uint8_to_float_vertical, UINT8, SUM_FLOAT, OUT_FLOAT)
 #define HORIZONTAL_LAST(name, sum_type, result)                                                                                \
     static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                 \
@@ -307,6 +318,7 @@ static const struct pass_functions PASSES[] = {
     [PASSES_REAL] = {GRAY_AND_COLOR(float_to_float), float_to_float_vertical, 4, uint8_to_float_vertical,
                      GRAY_AND_COLOR(float_to_float_last)},
     [PASSES_LERP] = {GRAY_AND_COLOR(lerp_to_float), lerp_to_float_vertical, 4, 0, {0}},
+    [PASSES_FLOAT_PAIRS] = {GRAY_AND_COLOR(pairs_of_floats), pairs_of_floats_vertical, 4, 0, {0}},
 };
 
 static const struct pass_functions FUSED_FLOATS = {GRAY_AND_COLOR(fused_floats), fused_floats_vertical, 4, 0, {0}};
@@ -314,7 +326,7 @@ static const struct pass_functions FUSED_FLOATS = {GRAY_AND_COLOR(fused_floats),
 // Return the functions of an arithmetic. Fixed-point weights that fit into 16 bits have faster functions. torchvision's weights
 // do, except on an axis that keeps its length.
 struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits, int has_floats) {
-    struct pass_functions functions = has_floats ? FUSED_FLOATS : PASSES[passes];
+    struct pass_functions functions = has_floats && passes == PASSES_FLOAT_FUSED ? FUSED_FLOATS : PASSES[passes];
     if (passes != PASSES_FIXED) return functions;
     if (column_bits < IDENTITY_BITS) {
         functions.horizontal[0] = int16_to_uint8_gray, functions.horizontal[1] = int16_to_uint8_words;

@@ -38,7 +38,7 @@ def resampling(resize: Resize | None, placement: Placement) -> Resampling:
     if resize is None or placement.is_kept:
         passes: Passes = "fixed"
         if resize is not None and resize.is_real:
-            passes = "float_fused" if PROFILES[resize.like].is_hosts else "real"
+            passes = "float_fused" if PROFILES[resize.like].takes_real else "real"
         own = single(np.arange(rows.begin, rows.end), passes), single(np.arange(columns.begin, columns.end), passes)
         return Resampling(passes, rows, columns, None, own)
     return of_axes(resize, rows, columns)

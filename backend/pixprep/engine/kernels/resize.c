@@ -99,6 +99,10 @@ static void apply_arithmetic(const struct resize *n, int64_t plane, float *value
         case MULTIPLY:
             for (int64_t i = 0; i < count; ++i) values[i] *= by;
             break;
+        case CLIP:
+            for (int64_t i = 0; i < count; ++i)
+                values[i] = values[i] < by ? by : values[i] > (float)offset ? (float)offset : values[i];
+            break;
         default:
             for (int64_t i = 0; i < count; ++i) values[i] /= by;
         }

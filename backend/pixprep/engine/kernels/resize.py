@@ -29,11 +29,11 @@ The coefficients of the longest axis take 1.2 MB, so the cache takes at most 19 
 
 _RESIZE, _VALUES = packer(STRUCTS["resize"]), packer(STRUCTS["values"])
 NO_FORMULA = Formula("box")
-INTEGER_RULES = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area"
+INTEGER_RULES = "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area", "torch_linear"
 """Filter rules whose weights are integers."""
 Grid = Any
 """``struct patches``: strides and number of the patches of one image in memory."""
-OPERATIONS = "affine", "subtract", "multiply", "divide"
+OPERATIONS = "affine", "subtract", "multiply", "divide", "clip"
 """Operations of arithmetic steps, in the order of their numbers in arguments.h.
 
 The operation ``by_own``, which depends on image statistics, exists only for pixel values.
@@ -239,13 +239,15 @@ def resize(
         grid: Grid of patches if ``out`` is the first patch of a tensor of patches. A vertical flip and float32 values
             of the resize are not supported with a grid.
         values: Values that are resized instead of the pixel values, float32 (4, 256), one row per channel of the
-            pixels. The result is then float32. Only the passes ``float_fused`` support them.
+            pixels. The result is then float32. Only the passes ``float_fused`` support them, and ``float_pairs``
+            require them.
 
     Returns:
         None if ``out`` was written. Otherwise the requested region, (rows, columns, channels), as uint8, or as float32
         with ``values`` and for the passes ``real`` and ``lerp``.
     """
     (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
+    assert passes != "float_pairs" or values is not None  # if not, C would read beyond the pixels
     words, kept = 1 if channels == 1 else 4, list[PackedCoefficients]()
     if windows is not None:
         kept = [packed(windows[0]), packed(windows[1])]

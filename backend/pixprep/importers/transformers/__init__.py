@@ -145,6 +145,10 @@ def from_transformers(
             geometry, branches = _geometry(fields, processor, backend), ()
         arithmetic = _arithmetic(fields, processor, backend)
         further = [(branch, _arithmetic(fields, processor, backend, branch.prefix)) for branch in branches]
+        begins_with = SIZED[processor].first if processor in SIZED else None
+        if begins_with is not None:  # the class resizes float32 values
+            count = len(arithmetic) if begins_with == "normalize" else int(fields.flag("do_rescale"))
+            geometry, arithmetic = [*arithmetic[:count], *geometry, *arithmetic[count:]], []
         why = 'is not supported: remove it, and set "layout": "hwc" in the op tensor of the pipeline'
         fields.expect("data_format", "channels_first", why=why)
         is_padded = fields.flag("do_pad") and not (pads or outputs)
@@ -173,7 +177,8 @@ def from_transformers(
         following = [*branch.geometry, *steps, *branch.outputs]
         more += [changed(following[0], from_=branch.source), *following[1:]]
         first = changed(first, name=PHOTO) if branch.source == PHOTO else first
-    tensor = Tensor(dtype="float32" if arithmetic else "uint8", layout=layout, name=output)
+    has_floats = any(isinstance(op, Normalize) for op in (*geometry, *arithmetic))
+    tensor = Tensor(dtype="float32" if has_floats else "uint8", layout=layout, name=output)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
@@ -489,7 +494,7 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = 
     """
     ops: list[Op] = []
     is_normalized = fields.flag("do_normalize")
-    is_rescaled = fields.flag("do_rescale") and processor != "DINOv3ViTImageProcessor"  # rescales before the resize
+    is_rescaled = fields.flag("do_rescale")
     has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
     includes_top = fields.flag("include_top")
     if includes_top and not is_rescaled and not is_normalized and backend == "torchvision":
@@ -508,7 +513,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = 
     is_flipped = processor == "TvpImageProcessor" and fields.flag("do_flip_channel_order")
     if is_flipped or processor in FLIPPED:  # reverses the channels of the normalized tensor
         mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))
-    if is_rescaled and is_normalized and backend == "torchvision" and not has_offset:
+    is_separate = has_offset or (processor in SIZED and SIZED[processor].first == "rescale")
+    if is_rescaled and is_normalized and backend == "torchvision" and not is_separate:
         ops.append(Normalize(mean, std, scale, arithmetic="fused"))
     else:
         if is_rescaled:  # the PIL backend rescales in float64 and rounds the result

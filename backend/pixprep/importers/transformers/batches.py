@@ -229,6 +229,7 @@ FORMS: dict[str, Form | None] = {
     ),
     "Ovis2ImageProcessor": Form("listed", others={"grids": lambda processed: [[1, 1]] * len(processed.batch)}),
     "PixtralImageProcessor": Form(stacks=_BOTH),
+    "RfDetrImageProcessor": _DETR,
     "Sam2ImageProcessor": Form(others=_SIZES),
     "Sam3ImageProcessor": Form(others=_SIZES),
     "SamImageProcessor": Form(others=_SIZES | {"reshaped_input_sizes": lambda processed: processed.resized_sizes}),
@@ -242,6 +243,7 @@ FORMS: dict[str, Form | None] = {
     **dict.fromkeys(
         (
             *("DeepseekVLImageProcessor", "DonutImageProcessor", "GLPNImageProcessor", "JanusImageProcessor"),
+            *("DepthProImageProcessor", "PPDocLayoutV4ImageProcessor", "SLANeXtImageProcessor"),
             *("PI0ImageProcessor", "PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
             *(
                 "PPLCNetImageProcessor",

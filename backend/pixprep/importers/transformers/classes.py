@@ -132,10 +132,8 @@ WITHOUT_PIL = (
     *("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor"),
     *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
-    *(
-        "NemotronH_Omni_Reasoning_V3ImageProcessor",
-        "Sapiens2ImageProcessor",
-    ),
+    *("NemotronH_Omni_Reasoning_V3ImageProcessor", "DepthProImageProcessor", "PPDocLayoutV4ImageProcessor"),
+    *("RfDetrImageProcessor", "SLANeXtImageProcessor", "Sapiens2ImageProcessor", "UVDocImageProcessor"),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
     *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
     *("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor"),
@@ -266,7 +264,7 @@ even for a class that ignores both the field and the flag."""
 COMMON = ("data_format", "do_pad", "pad_size")
 """Fields that every class supports, and that are not set by default."""
 
-FLIPPED = ("PPLCNetImageProcessor", "PPOCRV5ServerDetImageProcessor")
+FLIPPED = ("PPLCNetImageProcessor", "PPOCRV5ServerDetImageProcessor", "UVDocImageProcessor")
 """Classes that reverse the channel order of the normalized tensor to BGR."""
 BGR = ("LayoutLMv2ImageProcessor", "PPOCRV6SmallRecImageProcessor", *FLIPPED)
 """Classes that reverse the channel order of the tensor to BGR."""

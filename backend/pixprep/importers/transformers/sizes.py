@@ -94,12 +94,15 @@ class Sized(NamedTuple):
         make: Function that returns the ops for the fields of a configuration.
         is_flagged: Whether the class has the flag ``do_resize``, which must then be true.
         crops: Whether ``make`` supports ``do_center_crop``.
+        first: Step that comes before the resize, whose input is then float32: ``rescale``, or ``normalize`` for both
+            rescaling and normalization. None means that the resize is the first step.
     """
 
     defaults: dict[str, Any]
     make: Make
     is_flagged: bool = True
     crops: bool = False
+    first: Literal["rescale", "normalize"] | None = None
 
 
 def _pixtral(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -238,9 +241,65 @@ def _dinov3(fields: Fields, filter_: Filter, like: Like) -> Made:
     if not fields.flag("do_rescale"):
         fields.refuse("do_rescale", "must be true: the class resizes the rescaled values")
     how: dict[str, Any] = {"filter": float_filter(fields, filter_), "like": "torch_float"}
-    rescale = Normalize(scale=fields.number("rescale_factor", positive=True), arithmetic="multiply")
     resize = Resize(height=size[0], width=size[1], **how) if len(size) > 1 else Resize(size=size[0], **how)
-    return Made([rescale, resize], [_tensor(None if len(size) > 1 else MAX_OPEN_SIDE)])
+    return Made([resize], [_tensor(None if len(size) > 1 else MAX_OPEN_SIDE)])
+
+
+def _interpolated(fields: Fields, filter_: Filter, like: Like, *, is_float: bool) -> dict[str, Any]:
+    """Return the fields of a resize without antialiasing, which receives float32 values if ``is_float``."""
+    if is_float:
+        return {"filter": float_filter(fields, filter_), "like": "torch_float", "antialias": False}
+    return {"filter": filter_, "like": like, "antialias": False}
+
+
+def _depth_pro(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("height", "width"), is_square=True)
+    how = _interpolated(fields, filter_, like, is_float=fields.flag("do_rescale") or fields.flag("do_normalize"))
+    return Made([Resize(height=size[0], width=size[1], **how)], [_tensor()])
+
+
+def _rf_detr(fields: Fields, filter_: Filter, like: Like) -> Made:
+    if fields.has("pad_size"):
+        fields.refuse("pad_size")
+    if fields.flag("do_normalize") and not fields.flag("do_rescale"):
+        fields.refuse("do_normalize", 'requires "do_rescale": transformers raises an error without it')
+    how = _interpolated(fields, filter_, like, is_float=fields.flag("do_rescale"))
+    size = _edges(fields, "size", ("shortest_edge", "longest_edge"), ("height", "width"))
+    if {*fields.mapping("size")} == {"height", "width"}:
+        return Made([Resize(height=size[0], width=size[1], **how)], [_tensor()])
+    return Made([Resize(size=size[0], max_size=size[1], rounding="detr", **how)], [_tensor()])
+
+
+def _layout_v4(fields: Fields, filter_: Filter, like: Like) -> Made:
+    size = _edges(fields, "size", ("height", "width"), is_square=True)
+    if fields.flag("do_pad") or fields.has("pad_size"):
+        fields.refuse("do_pad")
+    how = _interpolated(fields, filter_, like, is_float=fields.flag("do_rescale"))
+    geometry: list[Op] = [Resize(height=size[0], width=size[1], **how)]
+    if fields.flag("do_rescale"):
+        geometry.append(Normalize(scale=1.0, arithmetic="multiply", clip=True))
+    return Made(geometry, [_tensor()])
+
+
+def _uvdoc(fields: Fields, filter_: Filter, like: Like) -> Made:
+    del filter_, like
+    if not (fields.flag("do_rescale") or fields.flag("do_normalize")):
+        fields.refuse("do_rescale", "or do_normalize must be true: the class resizes float32 values")
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    return Made([Resize(height=height, width=width, filter="bilinear", like="torch_corners")], [_tensor()])
+
+
+def _slanext(fields: Fields, filter_: Filter, like: Like) -> Made:
+    del filter_, like
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    size = max(height, width)
+    resize = ResizeByRule(rule="longer_even", size=size, filter="bilinear", like="slanext")
+    if not fields.flag("do_pad"):
+        return Made([resize], [_tensor()])
+    canvas = _edges(fields, "pad_size", ("height", "width"), is_square=True) if fields.has("pad_size") else (0, 0)
+    if min(canvas) < size:
+        fields.refuse("pad_size", f"must have a height and a width of at least {size}")
+    return Made([resize], [Tensor(min_height=canvas[0], min_width=canvas[1], name="pixel_values")])
 
 
 def _text_detector(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -550,7 +609,7 @@ SIZED: dict[str, Sized] = {
         class_fields((512, 512), BICUBIC, CLIP, do_convert_rgb=True) | TILES | {"crop_to_patches": True},
         partial(_tiled, family="cohere"),
     ),
-    "DINOv3ViTImageProcessor": Sized(class_fields((224, 224), BILINEAR, IMAGENET), _dinov3),
+    "DINOv3ViTImageProcessor": Sized(class_fields((224, 224), BILINEAR, IMAGENET), _dinov3, first="rescale"),
     "DeepseekOcr2ImageProcessor": Sized(_DEEPSEEK_OCR, partial(_deepseek_ocr, is_unlimited=False)),
     "DeepseekVLHybridImageProcessor": Sized(
         _JANUS
@@ -559,6 +618,7 @@ SIZED: dict[str, Sized] = {
         _janus_hybrid,
     ),
     "DeepseekVLImageProcessor": Sized(_JANUS, _janus),
+    "DepthProImageProcessor": Sized(class_fields((1536, 1536), BILINEAR, HALF), _depth_pro, first="normalize"),
     "DonutImageProcessor": Sized(
         class_fields((2560, 1920), BILINEAR, HALF, do_pad=True, do_thumbnail=True, do_align_long_axis=False), _donut
     ),
@@ -636,6 +696,7 @@ SIZED: dict[str, Sized] = {
     ),
     "PPDocLayoutV2ImageProcessor": Sized(_PADDLE, _paddle),
     "PPDocLayoutV3ImageProcessor": Sized(_PADDLE, _paddle),
+    "PPDocLayoutV4ImageProcessor": Sized(_PADDLE, _layout_v4, first="rescale"),
     "PPOCRV5ServerDetImageProcessor": Sized(
         class_fields((960, 960), BILINEAR, ((0.406, 0.456, 0.485), (0.225, 0.224, 0.229)), limit_side_len=960)
         | {"limit_type": "max", "max_side_limit": 4000},
@@ -654,6 +715,17 @@ SIZED: dict[str, Sized] = {
         | {"size": {"longest_edge": 1024}, "patch_size": {"height": 16, "width": 16}},
         _pixtral,
     ),
+    "RfDetrImageProcessor": Sized(
+        class_fields((1, 1), BILINEAR, IMAGENET, default_to_square=False, do_pad=True, max_size=None)
+        | {"size": {"shortest_edge": 800, "longest_edge": 1333}},
+        _rf_detr,
+        first="rescale",
+    ),
+    "SLANeXtImageProcessor": Sized(
+        class_fields((512, 512), BILINEAR, IMAGENET, do_convert_rgb=True, do_pad=True)
+        | {"pad_size": {"height": 512, "width": 512}},
+        _slanext,
+    ),
     "SmolVLMImageProcessor": Sized(_IDEFICS, _idefics3),
     "TextNetImageProcessor": Sized(
         class_fields((640,), BILINEAR, IMAGENET, 224, do_center_crop=False, do_convert_rgb=True, **_DIVISOR), _textnet
@@ -663,6 +735,9 @@ SIZED: dict[str, Sized] = {
         | {"size": {"longest_edge": 448}, "pad_size": {"height": 448, "width": 448}, "do_flip_channel_order": True},
         _tvp,
         crops=True,
+    ),
+    "UVDocImageProcessor": Sized(
+        class_fields((712, 488), BILINEAR, NONE, do_normalize=None), _uvdoc, first="normalize"
     ),
     "UltraVBertImageProcessor": Sized(
         _IDEFICS | {"size": {"longest_edge": 3072}, "max_image_size": {"longest_edge": 512}, "max_image_tiles": 27},
@@ -713,7 +788,7 @@ def is_float(fields: Fields, processor: str, like: Like) -> bool:
         like: Library whose resize the class calls.
     """
     resizes_floats = ("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor")
-    if processor in ("MllamaImageProcessor", *resizes_floats):
+    if processor in ("MllamaImageProcessor", "PPDocLayoutV4ImageProcessor", *resizes_floats):
         return True
     if processor == "GraniteDoclingImageProcessor":
         return like == "pillow"

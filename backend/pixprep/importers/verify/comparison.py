@@ -147,10 +147,11 @@ def reject_unverifiable(pipeline: Pipeline) -> None:
             'decode: "reduced": true cannot be verified, because no library decodes to the same pixels: '
             'verify the pipeline without "reduced"; docs/decisions-decoding.md describes the differences'
         )
-    if any(isinstance(op, ops.Resize) and PROFILES[op.like].takes_real for op in pipeline.side_ops):
+    likes = (op.like for op in pipeline.side_ops if isinstance(op, ops.Resize))
+    if like := next((like for like in likes if PROFILES[like].takes_real), None):
         raise PipelineError(
-            'resize: "like": "torch_float" cannot be verified, because normalize may precede it: compare the tensors '
-            "with those of the training code"
+            f'resize: "like": "{like}" cannot be verified, because normalize may precede it: compare the tensors with '
+            "those of the training code"
         )
     if pipeline.inputs:
         name = next(iter(pipeline.inputs))

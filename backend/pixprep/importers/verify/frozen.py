@@ -98,11 +98,12 @@ class Case(NamedTuple):
 def every() -> list[Op]:
     """Return all ops for which results are stored: decoder settings, filters of each library, and colour ops.
 
-    Pillow's filters always use antialiasing. ``torch_float`` is left out, because ``verify`` rejects it.
+    Pillow's filters always use antialiasing. Resizes of float32 values are left out, because ``verify`` rejects
+    them, and so is that of SLANeXt, whose sizes depend on the image.
     """
     found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
     for like, profile in PROFILES.items():
-        if profile.takes_real:
+        if profile.takes_real or like == "slanext":
             continue
         for antialias, filters in (
             (True, profile.antialiased),

@@ -42,7 +42,11 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
       torchvision's v1 transforms, and every ``weights.transforms()``, resize tensors in this way.
     - ``torch_float``: the same function, but without the rounding, so the result is float32. ``normalize`` may precede
-      this resize, which then receives the normalized values (DINOv3). A GPU engine runs it on the CPU.
+      this resize, which then receives the normalized values (DINOv3). A GPU engine runs it on the CPU. Without
+      ``antialias``, ``bilinear`` requires that the height and the width of the result add up to at least 129.
+    - ``torch_corners``: the same as ``torch_float`` without ``antialias``, but with ``align_corners``: the centers of
+      the pixels in the corners stay in the corners (ZoeDepth). Boxes and ``transform`` do not include this shift.
+    - ``slanext``: the integer arithmetic with which transformers resizes images for SLANeXt.
     - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
       ``bicubic`` is OpenCV's own implementation, not that of Intel IPP.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2. The result is float32 and is not rounded.
@@ -151,6 +155,12 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"side" requires "size" instead of "height" and "width"')
             if not is_alone:
                 settle(self, "mode", "stretch")
+                sides = [side if isinstance(side, int) else MAX_SIDE for side in pair]
+                if self.filter == "bilinear" and not self.antialias and sum(sides) < profile.min_sides:
+                    raise PipelineError(
+                        f'"height" and "width" must add up to at least {profile.min_sides} with "like": "{self.like}", '
+                        '"filter": "bilinear" and "antialias": false'
+                    )
             if self.mode == "scale" or (is_alone and self.mode is not None):
                 raise PipelineError(
                     '"mode" must be "stretch", "fit" or "cover" with "height" and "width", or "scale" with "size"'

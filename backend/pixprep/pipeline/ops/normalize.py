@@ -12,7 +12,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import need_8bit_values, need_channels, shown
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Float32, formula
+from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Clip, Float32, formula
 from pixprep.spec import Arithmetic, ImageSpec, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
@@ -38,6 +38,10 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             (torchvision v2's ToDtype and Normalize), ``fused`` is ``(value - mean * (1 / scale)) / (std * (1 /
             scale))`` (Hugging Face), and ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
 
+        clip: Whether the values are first limited to the range of the pixel values before the resize, which
+            ``bicubic`` may exceed if its result is not rounded to uint8 (PP-DocLayoutV4). A GPU engine runs it on the
+            CPU.
+
     Example:
         {"op": "normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
     """
@@ -46,6 +50,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     std: Reals = 1.0
     scale: float | Own = 1 / 255
     arithmetic: Arithmetic = "float64"
+    clip: bool = False
 
     def check(self) -> None:
         is_own, scale = isinstance(self.scale, str), 1.0 if isinstance(self.scale, str) else self.scale
@@ -93,6 +98,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         if before.erasures:
             raise PipelineError("must come before random_erasing, which fills rectangles with normalized values")
         steps, count = before.arithmetic, image.channels
+        if self.clip:
+            steps = (*steps, Clip((image.low,) * count, (image.high,) * count))
         if isinstance(self.scale, str):
             return replace(before, arithmetic=(*steps, *_steps_by_statistic(self, self.scale, count)))
         if self.arithmetic != "float64":

@@ -184,6 +184,8 @@ class Profile:
         real: Filters whose results are float32 and not rounded.
         takes_real: Whether the resize accepts float32 values, so that ``normalize`` may precede it.
         is_hosts: Whether the resize runs on the host even if the device is a GPU, because it has no CUDA kernel.
+        min_sides: Minimum sum of the height and the width of a result of ``bilinear`` without antialiasing. For smaller
+            results, the library uses other arithmetic.
         across: Filters whose coefficients on one axis depend on the size of the other axis.
         reducible: Filters whose antialiased resize is supported for JPEGs that are decoded at a reduced size.
         passes: Function ``(method, rows, columns)`` that returns the arithmetic of the two passes.
@@ -210,6 +212,7 @@ class Profile:
     real: tuple[Filter, ...] = ()
     takes_real: bool = False
     is_hosts: bool = False
+    min_sides: int = 0
     across: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()
     passes: Callable[[Method, Axis, Axis], Passes]

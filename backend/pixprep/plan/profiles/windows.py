@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 Passes = Literal[
     "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "dali", "float_fused", "real",
-    "lerp",
+    "lerp", "float_pairs",
 ]  # fmt: skip
 """Arithmetic of the two passes. The first pass filters the pixel values p, and the second pass filters the results m of
 the first pass. The weights are w.
@@ -29,19 +29,22 @@ dali            float32 sum(p w)                       the same, but some values
 float_fused     float32 sum(p w), partly fused         clip8(rint(the same with m))
 real            float32 sum(p w)                       float32 sum(m w)
 lerp            p0 + (p1 - p0) w1, float32             the same
+float_pairs     float32 sum(p w), fused                the same with m
 ==============  =====================================  =====================================================
 
 float32 sums are computed from the first tap to the last, and every product and every sum is rounded to float32. rint
 rounds ties to even. ``float_fused`` adds the last ``(count - 1) % 4`` of ``count`` taps by fused multiply-adds, which
 round once. These are the taps that remain when the compiler vectorizes all taps except for the first in groups of four.
+``float_pairs`` first rounds the product of the second tap, and adds all other taps, in ascending order, by fused
+multiply-adds.
 ``find_ties`` in ``engine/kernels/library_filters.c`` determines which values ``dali`` rounds away from 0.
 """
 
 Curve = Literal["box", "bilinear", "hamming", "bicubic", "lanczos", "two", "four"]
 Rule = Literal[
     "opencv_linear", "opencv_repeated", "opencv_cubic", "opencv_lanczos4", "opencv_area", "opencv_cut",
-    "torch_bilinear", "torch_bicubic", "dali_bilinear", "dali_bicubic", "dali_lanczos",
-    "tensorflow_linear", "tensorflow_triangle",
+    "torch_bilinear", "torch_bicubic", "torch_two", "torch_four", "torch_corners_two", "torch_corners_four",
+    "torch_linear", "dali_bilinear", "dali_bicubic", "dali_lanczos", "tensorflow_linear", "tensorflow_triangle",
 ]  # fmt: skip
 """The libraries' own filters. ``engine/kernels/library_filters.c`` implements each in the library's number types."""
 Order = IntEnum("Order", ["AS_DECODED", "BACKWARDS", "ONE"], start=0)

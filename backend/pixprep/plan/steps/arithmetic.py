@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pixprep.spec import Own
 
-Operation = Literal["affine", "subtract", "multiply", "divide", "by_own"]
+Operation = Literal["affine", "subtract", "multiply", "divide", "by_own", "clip"]
 _FLOAT32: dict[str, tuple[Any, str]] = {
     "subtract": (np.subtract, "-"),
     "multiply": (np.multiply, "*"),
@@ -115,6 +115,32 @@ class Float32(ArithmeticStep):
     def text(self, value: str, channel: int) -> str:
         """See ``ArithmeticStep``."""
         return f"{value} {_FLOAT32[self.kind][1]} {self.by[channel]:.6g}"
+
+
+@dataclass(frozen=True)
+class Clip(ArithmeticStep):
+    """Arithmetic step that limits values to the range from ``low`` to ``high`` in float32."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    operation: ClassVar[Operation] = "clip"
+
+    @property
+    def operands(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """See ``ArithmeticStep``."""
+        return self.low, self.high
+
+    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+        """See ``ArithmeticStep``."""
+        del own
+        low, high = (_column(each, values, np.float32) for each in (self.low, self.high))
+        found: npt.NDArray[Any] = values.clip(low, high)
+        return found
+
+    def text(self, value: str, channel: int) -> str:
+        """See ``ArithmeticStep``."""
+        return f"clip({value}, {self.low[channel]:.6g}, {self.high[channel]:.6g})"
 
 
 @dataclass(frozen=True)
