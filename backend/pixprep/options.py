@@ -31,6 +31,18 @@ Port = Annotated[int, Shell(least=0)]
 Name = Annotated[str, Shell(metavar="NAME")]
 NamedFiles = Annotated[Any, Shell(kind="named file", action="append")]
 """Files with an optional name: on the command line, a list of pairs of the name and the path."""
+Pictures = Annotated[
+    Any,
+    Shell(
+        name="--picture",
+        kind="picture",
+        action="append",
+        metavar="OUTPUT=KIND,...",
+        help="output that is a picture, such as alpha=map,range=0..1,draw=alpha or mask=classes,draw=overlay; see "
+        "docs/pictures.md; may be repeated",
+    ),
+]
+"""Declarations of outputs that are pictures: on the command line, a list of pairs of the name and a ``Picture``."""
 Rows = Annotated[
     Any,
     Shell(

@@ -25,7 +25,7 @@ ALLOWED_IMPORTS = {
     "cluster": "door pipeline engine training",
     "show": "door plan pipeline engine training importers",
     "serving": "door plan pipeline engine importers show postprocessing",
-    "cli": "door plan pipeline engine training importers show serving cluster",
+    "cli": "door plan pipeline engine training importers postprocessing show serving cluster",
     "public": "door plan pipeline postprocessing cluster cli",
 }
 """Packages from which each package imports, at load time or on demand.
@@ -133,7 +133,8 @@ HOMES = {
     "tqdm": {"progress"},
     "transformers": {"importers.transformers.processor", "importers.verify.originals"},
     "triton_python_backend_utils": {
-        *("serving.repository.onnx_classifier", "serving.repository.rows_model", "serving.triton.model"),
+        *("serving.repository.onnx_classifier", "serving.repository.picture_model", "serving.repository.rows_model"),
+        "serving.triton.model",
     },
     "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.repository.pbtxt"},
 }

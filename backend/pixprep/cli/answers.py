@@ -26,6 +26,8 @@ def print_answer(answer: Answer, *, as_json: bool) -> None:
             for label, part in _parts(name, array):
                 for line in _lines(part):
                     say(f"    {label}  {line}")
+        for name, path in answer.saved.items():
+            say(f"    {name}  -> {path}")
         for found in row.get("objects", ()):
             box = ", ".join(f"{side:.1f}" for side in found["box"])
             say(f"    object  {found['score']:9.4f}  class {found['class']:>3}  [{box}]")

@@ -147,6 +147,20 @@ def read_named_file(text: str) -> tuple[str, Path]:
     return name, Path(file)
 
 
+def read_picture(text: str) -> tuple[str, Any]:
+    """Parse ``OUTPUT=KIND,...``."""
+    from pixprep.errors import PixprepError
+    from pixprep.postprocessing.pictures import Picture
+
+    name, written = text.partition("=")[::2]
+    if not (name and written):
+        raise argparse.ArgumentTypeError(f"expected OUTPUT=KIND,... such as alpha=map,range=0..1, not {text!r}")
+    try:
+        return name, Picture.parse(written)
+    except PixprepError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def read_formats(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of image formats."""
     names = tuple(name.strip() for name in text.split(","))
@@ -209,6 +223,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "formats": read_formats,
     "named file": read_named_file,
     "parameter": read_parameter,
+    "picture": read_picture,
     "size": read_size,
     "value": read_option,
 }

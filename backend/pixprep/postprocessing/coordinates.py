@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import permutations
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ from pixprep.plan.boxes import F32, F64, Numbers, around, carried, checked, from
 from pixprep.spec import BoxFormat
 
 Array = npt.NDArray[Any]
+MapFilter = Literal["bilinear", "area"]
+"""Filters of ``mask_to_original``."""
 _DEGENERATE = 1e-6
 """A float32 matrix counts as singular if its determinant is less than this fraction of the sum of the absolute products
 in the determinant."""
@@ -137,14 +139,22 @@ def matrix_of(transform: Numbers) -> F64:
 
 
 def mask_to_original(
-    mask: Array, transform: Numbers, original_size: Numbers, *, stride: float = 1, box: Numbers | None = None
+    mask: Array,
+    transform: Numbers,
+    original_size: Numbers,
+    *,
+    stride: float = 1,
+    box: Numbers | None = None,
+    filter: MapFilter = "bilinear",
 ) -> Array:
     """Map a mask, or a map such as a heat map, from tensor pixels to pixels of the decoded photo.
 
     The center of each pixel of the photo is mapped to the tensor, and the mask is sampled at this position.
     Floating-point values are interpolated bilinearly between four pixels, like PyTorch's ``interpolate`` with
-    ``align_corners=False``. Pixels of the padding, such as the padding of a letterbox, are not used. Boolean and
-    integer values, such as classes, are taken from the nearest pixel, like ``nearest-exact``.
+    ``align_corners=False`` and OpenCV's ``INTER_LINEAR``. With ``filter="area"``, they are those of OpenCV's
+    ``INTER_AREA``: the mean over the area of a pixel of the photo, if the photo is not larger than the mask along any
+    axis. Pixels of the padding, such as the padding of a letterbox, are not used. Boolean and integer values, such as
+    classes, are taken from the nearest pixel, like ``nearest-exact``.
 
     For a perspective, pixels beyond the horizon are also mapped, as in OpenCV's ``warpPerspective``.
 
@@ -156,6 +166,7 @@ def mask_to_original(
             tensor of 640 x 640.
         box: Box (4,), xyxy in pixels of the photo. Only pixels whose upper left corner is inside the box are computed,
             and all other pixels are 0, as in Ultralytics. Default: the whole photo.
+        filter: Filter of floating-point values. ``area`` requires a transform without rotation, and no ``box``.
 
     Returns:
         Array (*size) or (n, *size) with the dtype of the mask. Pixels of the photo that are outside of the tensor are
@@ -180,6 +191,10 @@ def mask_to_original(
     if box is None:
         left = top = 0
     masks = array.reshape(-1, *array.shape[-2:])
+    if filter == "area" and array.dtype.kind == "f":
+        if box is not None or not _is_straight(matrix):
+            raise PixprepError('filter "area" requires a transform without rotation or perspective, and no box')
+        return _averaged(masks, matrix, height, width, stride).reshape(*array.shape[:-2], height, width)
     found = np.zeros((len(masks), height, width), array.dtype)
     rows = max(1, _BLOCK // width)
     area = _area(matrix, height, width, stride, masks.shape[1:])
@@ -209,13 +224,61 @@ def _area(matrix: F64, height: int, width: int, stride: float, sides: tuple[int,
 
     If the photo is rotated, the bounds are the bounds of the whole mask.
     """
-    is_straight = not matrix[0, 1] and not matrix[1, 0] and not matrix[2, :2].any()
-    if not is_straight:
+    if not _is_straight(matrix):
         return 0.0, 0.0, float(sides[1]), float(sides[0])
     corners = np.array([[0, 0, 1], [width, height, 1]]) @ matrix.T
     ends = corners[:, :2] / corners[:, 2:] / stride
     (left, top), (right, bottom) = ends.min(axis=0), ends.max(axis=0)
     return max(0.0, left), max(0.0, top), min(float(sides[1]), right), min(float(sides[0]), bottom)
+
+
+def _is_straight(matrix: F64) -> bool:
+    """Return whether a matrix only scales, flips and translates."""
+    return not matrix[0, 1] and not matrix[1, 0] and not matrix[2, :2].any()
+
+
+def _averaged(masks: Array, matrix: F64, height: int, width: int, stride: float) -> Array:
+    """Map masks (n, height, width) with the filter ``area``.
+
+    Each axis is a matrix of weights. If both axes shrink, a weight is the overlap of a mask pixel with the pixel of the
+    photo. If an axis grows, OpenCV uses two mask pixels on both axes: the one in which the pixel of the photo begins,
+    and the next one, with the part of the pixel of the photo that is beyond the first as its weight.
+    """
+    axes = []
+    for axis, count in ((1, height), (0, width)):
+        scale, offset = matrix[axis, axis] / matrix[2, 2] / stride, matrix[axis, 2] / matrix[2, 2] / stride
+        length = masks.shape[2 - axis]
+        edges = offset + scale * np.arange(count + 1)
+        edges = np.where(np.abs(edges - np.round(edges)) < _EDGE, np.round(edges), edges)
+        begin, end = np.minimum(edges[:-1], edges[1:]), np.maximum(edges[:-1], edges[1:])
+        axes.append((begin, end, length))
+    grows = any((end - begin).max() < 1 - _EDGE / length for begin, end, length in axes)
+    rows, columns = (_overlaps(begin, end, length, is_two=grows) for begin, end, length in axes)
+    across = masks.astype(np.float64) @ columns.T
+    found: Array = (rows @ across).astype(masks.dtype)
+    return found
+
+
+def _overlaps(begin: F64, end: F64, length: int, *, is_two: bool) -> F64:
+    """Return the weights (out, length) of mask pixels for intervals of mask positions.
+
+    The weights of an interval that is outside of the mask are 0.
+    """
+    low, high = max(0.0, float(begin.min())), min(float(length), float(end.max()))
+    pixels = np.arange(length)
+    if is_two:
+        first = np.floor(begin)
+        beyond = np.clip((end - first - 1) / (end - begin), 0, 1)
+        last = max(np.floor(low), np.ceil(high) - 1)
+        weights = (pixels == np.clip(first, np.floor(low), last)[:, None]) * (1 - beyond)[:, None]
+        weights = weights + (pixels == np.clip(first + 1, np.floor(low), last)[:, None]) * beyond[:, None]
+    else:
+        overlap = np.minimum(end[:, None], pixels + 1) - np.maximum(begin[:, None], pixels)
+        weights = np.maximum(overlap, 0)
+        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+    is_inside = (end > 0) & (begin < length)
+    found: F64 = np.where(is_inside[:, None], weights, 0)
+    return found
 
 
 def _sampled(masks: Array, x: F64, y: F64, area: tuple[float, ...]) -> Array:

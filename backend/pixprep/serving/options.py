@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pixprep.options import Name, NamedFiles, Port, Rows, Shell
+from pixprep.options import Name, NamedFiles, Pictures, Port, Rows, Shell
 
 Runtime = Literal["onnxruntime", "onnxruntime-gpu", "tensorrt"]
 Protocol = Literal["http", "grpc"]
@@ -54,6 +54,7 @@ class BuildOptions:
             per clip.
         parameters: Parameter of the preprocess model, such as threads=2; may be repeated.
         odd_range: Accept a value range that is unusual for classifiers.
+        encoding: Format of the pictures, which a last step encodes: the output OUTPUT_png or OUTPUT_jpeg is BYTES [1].
         force: Overwrite existing files.
     """
 
@@ -77,6 +78,8 @@ class BuildOptions:
         Shell(name="--parameter", kind="parameter", action="append", metavar="NAME=VALUE"),
     ] = None
     odd_range: bool = False
+    pictures: Pictures = None
+    encoding: Literal["png", "jpeg"] = "png"
     force: bool = False
 
 

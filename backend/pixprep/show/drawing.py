@@ -40,12 +40,15 @@ _BAR = 4  # approximate width of a histogram's bar in pixels
 _PLOT = 170  # height of a histogram in pixels
 
 
-def to_png(image: Picture | U8) -> bytes:
-    """Encode a picture, or uint8 pixels (height, width, 3), as PNG."""
+def to_png(image: Picture | U8, *, compress_level: int = 6) -> bytes:
+    """Encode a picture, or uint8 pixels (height, width) or (height, width, 3 or 4), as PNG.
+
+    A ``compress_level`` of 1 takes a quarter of the time of 6; the file of a photo is 15 % larger.
+    """
     if isinstance(image, np.ndarray):
         image = Image.fromarray(np.ascontiguousarray(image))
     file = io.BytesIO()
-    image.save(file, "PNG")
+    image.save(file, "PNG", compress_level=compress_level)
     return file.getvalue()
 
 

@@ -20,13 +20,16 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 import pixprep as pp
 from pixprep.cli.parser import main
+from pixprep.postprocessing.pictures import Picture
 from pixprep.serving.embedded import client
 from pixprep.serving.embedded.connection import Triton
 from pixprep.serving.embedded.rows import row_of
 from pixprep.serving.embedded.table import Table
+from pixprep.serving.pictures import encode
 from pixprep.serving.repository import build
 from support.images import NO_IMAGE
 from support.serving import Serve, write_model
@@ -39,6 +42,7 @@ NOT_AN_IMAGE = f"[UNKNOWN_FORMAT] image 1 of 1: {NO_IMAGE}"
 PROGRAM = "import sys; from pixprep.cli import main; sys.exit(main())"
 PROTOCOLS = ("http", "grpc")
 CLASS = re.compile(r"    logits +(-?\d+\.\d{4})  class +(\d+)  (\S.*)")
+MATTE = "map,range=-4..4,draw=alpha"
 TITLE = re.compile(r"(\S+)  \d+\.\d ms")
 
 
@@ -165,6 +169,49 @@ def test_a_table_has_the_rows_of_the_json_output_and_continues_after_an_interrup
     assert re.fullmatch(rf"{table}: images 7, failed 1, sent now 4, [0-9.]+ images/s\n", out)
     for row, expected in zip(map(json.loads, table.read_text().splitlines()), printed, strict=True):
         assert row | {"latency_ms": 0} == expected | {"latency_ms": 0}
+
+
+def test_send_saves_the_pictures_that_a_last_step_encodes_or_that_the_client_declares(
+    larger_server, pixprep, broken, tmp_path
+):
+    def send(model, folder, *options):
+        arguments = ("send", FLOWER, broken, "--model", model, "--output", folder, *options, *target(larger_server))
+        code, out, err = pixprep(*arguments)
+        return code, out.splitlines()[1:], err
+
+    code, lines, err = send("matte", tmp_path / "served")
+    assert (code, lines) == (1, [f"    alpha_png  -> {tmp_path / 'served' / 'flower.alpha_png.png'}"])
+    assert err == f"{broken}: in ensemble 'matte', {NOT_AN_IMAGE}\n"
+    code, lines, err = send("maps", tmp_path / "ours", "--picture", f"alpha={MATTE}")
+    (ours,), (theirs,) = ((tmp_path / name).iterdir() for name in ("ours", "served"))
+    assert (code, len(lines), ours.name) == (1, 3, "flower.alpha.png")
+    assert ours.read_bytes() == theirs.read_bytes()
+    picture, photo = Image.open(ours), Image.open(FLOWER)
+    assert (picture.mode, picture.size) == ("RGBA", photo.size)
+    np.testing.assert_array_equal(np.asarray(picture)[..., :3], np.asarray(photo))
+    output = client.send([FLOWER], url=target(larger_server)[-1], model="maps")
+    (expected,) = (encode(answer.outputs, "alpha", Picture.parse(MATTE), FLOWER.read_bytes()) for answer in output)
+    assert expected == ours.read_bytes()
+
+
+def test_a_wrong_request_for_pictures_is_one_line(larger_server, pixprep, tmp_path):
+    out = ["--output", tmp_path / "out"]
+    mistakes = (
+        (["--picture", f"alpha={MATTE}"], "--picture needs --output DIR, the folder of the pictures"),
+        (
+            out,
+            "none of the outputs alpha, transform, original_size is an encoded picture: declare one, such as "
+            "--picture alpha=map,range=0..1",
+        ),
+        (
+            [*out, "--picture", f"beta={MATTE}"],
+            '--picture beta: the model has no output "beta", but alpha, transform, original_size',
+        ),
+        (["--output", IMAGES], f"{IMAGES} contains the photo flower.jpg: choose a different folder for pictures"),
+    )
+    for options, message in mistakes:
+        code, out, err = pixprep("send", FLOWER, "--model", "maps", *options, *target(larger_server))
+        assert (code, out, err) == (1, "", f"pixprep: {message}\n")
 
 
 @pytest.mark.slow  # starts a Triton
@@ -347,8 +394,11 @@ def more_models(models, tmp_path_factory):
         ("beside_one", [("sure", (1,)), *SCORES], "plain", None, {}),
         ("one", [("sure", (1,))], "plain", None, {}),
         ("last", SCORES, letterboxed(layout="hwc"), None, {}),
+        ("maps", [("alpha", (1, 8, 8))], "alone", None, {}),
     )
-    return build_each(folder, folder / "models", rows)
+    repository, pictures = build_each(folder, folder / "models", rows), {"alpha": Picture.parse(MATTE)}
+    build(repository, preprocess="alone_preprocess", onnx=folder / "maps.onnx", name="matte", pictures=pictures)
+    return repository
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ GROUPS = {
     "classifier": ("onnx", "plan", "classifier", "classifier_io", "labels", "free_dims", "explain"),
     "models": (
         *("one_image", "boxes_from", "boxes_by", "name", "input_", "on_error", "max_batch_size", "parameters"),
-        "odd_range",
+        *("odd_range", "pictures", "encoding"),
     ),
 }
 EITHER = ("pipeline", "preset", "preprocess")
@@ -58,6 +58,7 @@ def run(
     if given["parameters"] is not None:
         given["parameters"] = dict(given["parameters"])
     allowed = operator_names((given["parameters"] or {}).get("allow_operators", ""))
+    given["pictures"] = dict(given["pictures"] or ())
     if given["labels"]:
         given["labels"] = _by_name(given["labels"], "labels", "OUTPUT=FILE, where OUTPUT is an output of the model")
     if preset:

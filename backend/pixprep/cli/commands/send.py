@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pixprep.cli.arguments import Images, Json
-from pixprep.options import Shell
+from pixprep.options import Folder, Pictures, Shell
 from pixprep.serving.options import SendOptions
 
 EXAMPLE = "send photos --protocol grpc --model ensemble --table answers.csv"
@@ -17,6 +17,8 @@ def run(
     request: SendOptions,
     *,
     table: Path | None = None,
+    output: Folder | None = None,
+    pictures: Pictures = None,
     as_json: Json = False,
     is_listed: Annotated[bool, Shell(is_hidden=True)] = False,
 ) -> int:
@@ -25,6 +27,7 @@ def run(
     Args:
         table: Write one row per image to this .csv, .jsonl or .parquet file, and print only errors; if the command is
             interrupted, run it again to continue.
+        output: Save the outputs that are pictures in this folder.
         as_json: Print one JSON object per line.
         is_listed: See ``client.send``.
     """
@@ -35,22 +38,31 @@ def run(
     from pixprep.cli.answers import print_answer
     from pixprep.cli.files import numbers_of, say_skipped
     from pixprep.cli.output import say
+    from pixprep.errors import PixprepError
+    from pixprep.files import expand
     from pixprep.progress import Progress
     from pixprep.serving.embedded import client
     from pixprep.serving.embedded.rows import row_of
     from pixprep.serving.embedded.table import Table
+    from pixprep.serving.pictures import saving
 
+    if pictures and not output:
+        raise PixprepError("--picture needs --output DIR, the folder of the pictures")
     inputs = numbers_of(request.inputs)
+    more: dict[str, Any] = {}
+    if output:
+        more["finish"] = saving(output, dict(pictures or ()), paths if is_listed else expand(paths))
     origin = {"model": request.model, "top": request.classes, "inputs": inputs}
+    origin |= {"pictures": sorted(map(str, pictures))} if pictures else {}
     began, sent, failed = time.monotonic(), 0, 0
     with ExitStack() as stack:
         rows = stack.enter_context(Table(table, origin)) if table else None
         say_skipped(paths)
         progress = stack.enter_context(Progress("images"))
         answered = rows.answered if rows else ()
-        given = {**vars(request), "inputs": inputs}
+        more |= {**vars(request), "inputs": inputs}
         try:
-            for answer in client.send(paths, is_listed=is_listed, answered=answered, on_progress=progress.to, **given):
+            for answer in client.send(paths, is_listed=is_listed, answered=answered, on_progress=progress.to, **more):
                 sent, failed = sent + 1, failed + (answer.error is not None)
                 if rows:
                     rows.add(row_of(answer))

@@ -35,6 +35,7 @@ class Answer:
             if the request failed.
         error: Error message of the server, or None if the request succeeded.
         latency_ms: Time in milliseconds from sending the request to having parsed the response.
+        saved: Paths of the files that contain outputs, by the name of the output. ``outputs`` omits these outputs.
     """
 
     path: Path
@@ -42,6 +43,7 @@ class Answer:
     outputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     error: str | None = None
     latency_ms: float = 0.0
+    saved: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -58,6 +60,7 @@ def send(
     *,
     is_listed: bool = False,
     answered: Container[tuple[str, ...]] = (),
+    finish: Callable[[Answer], Answer] = lambda answer: answer,
     on_progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> Iterator[Answer]:
@@ -73,6 +76,7 @@ def send(
         is_listed: Whether ``images`` are the files of a list. The response for a file that does not exist is then an
             error, and a folder is not expanded.
         answered: Files to skip, because an earlier run received their responses, as in ``Answer.files``.
+        finish: Function that each response is passed to in the thread of its request. Its result is yielded.
         on_progress: Function that is called at the start and after each response, with the number of responses so far,
             including ``answered``, and the total number.
         options: Fields of ``SendOptions``.
@@ -99,7 +103,7 @@ def send(
 
     def ask(triton: Triton, start: int) -> list[Answer]:
         some = left[start : start + batch]
-        return list(_send(triton, model, model_input, some, rows=rows, classes=given.classes))
+        return [finish(answer) for answer in _send(triton, model, model_input, some, rows=rows, classes=given.classes)]
 
     if on_progress:
         on_progress(done, len(groups))

@@ -20,14 +20,15 @@ def row_of(answer: Answer) -> dict[str, Any]:
 
     The keys are ``file``; ``others``, the other files of the request, if the model compares images; ``latency_ms``; and
     either ``error`` or ``outputs``, the outputs by name. The best classes of an output are a list of objects, a vector
-    is a list, and a larger array is its ``summary``. For a supported detector, ``objects`` is a list of the detected
-    objects in the photo, in descending order of their scores.
+    is a list, a larger array is its ``summary``, and a saved output is the path of its file. For a supported detector,
+    ``objects`` is a list of the detected objects in the photo, in descending order of their scores.
     """
     row: dict[str, Any] = {"file": str(answer.path), "latency_ms": round(answer.latency_ms, 3)}
     row |= {"others": list(map(str, answer.others))} if answer.others else {}
     if answer.error:
         return row | {"error": answer.error}
-    return row | {"outputs": {name: _json_value(array) for name, array in answer.outputs.items()}, **_objects(answer)}
+    values = {name: _json_value(array) for name, array in answer.outputs.items()}
+    return row | {"outputs": values | {name: str(path) for name, path in answer.saved.items()}, **_objects(answer)}
 
 
 def classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:

@@ -17,6 +17,7 @@ from pixprep import wire
 from pixprep.errors import PixprepError
 from pixprep.postprocessing.detections import Detections, Task, detections
 from pixprep.serving.page.program import BEST
+from pixprep.serving.pictures import encoded_picture
 from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.trial import to_probabilities
 from pixprep.show.drawing import to_png
@@ -79,6 +80,9 @@ def describe_output(name: str, array: Array, labels: Sequence[str] | None, *, is
             because its objects are drawn separately.
     """
     described: JsonObject = {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+    if encoded := encoded_picture(array):
+        content, suffix = encoded
+        return described | {"kind": "picture", "file": f"{name}{suffix}", "data": b64encode(content).decode()}
     if array.dtype == object:
         texts = [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.flat]
         return described | {"kind": "texts", "texts": texts[:_MAX_LISTED]}

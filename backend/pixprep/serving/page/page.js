@@ -143,6 +143,9 @@ function output(data) {
     const names = data.is_labelled ? "" : " The model does not have labels: add them with pixprep build --labels FILE.";
     box.append(rows, make("div", {class: "faint"},
       `Output ${data.name}, ${data.classes.length} of ${data.shape[0].toLocaleString("en")} classes: probability and score.${names}`));
+  } else if (data.kind === "picture") {
+    const src = `data:image/${data.file.endsWith(".png") ? "png" : "jpeg"};base64,${data.data}`;
+    box.append(make("a", {href: src, download: data.file}, make("img", {class: "map", src, alt: `${data.name}: save as ${data.file}`})));
   } else if (data.kind === "texts") {
     box.append(...data.texts.map(text => make("div", {}, text || "(empty)")));
   } else if (data.kind === "values") {

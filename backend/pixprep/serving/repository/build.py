@@ -34,6 +34,7 @@ from pixprep.serving.repository.free_dims import freed_model, with_dynamic_dims
 from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
+from pixprep.serving.repository.picture_step import picture_step
 from pixprep.serving.repository.ports import (
     PLAN_BYTES,
     Classifier,
@@ -217,6 +218,15 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     ends = (ensemble_inputs(stages), [*by_row, *extras(stages, pairs)])
     if chain:
         steps, ends = [*chain.steps, *steps], chain.ends(*ends)
+    pictures: Mapping[str, Content] = {}
+    if given.pictures:
+        if rows or is_packed:
+            raise PipelineError("--picture requires a pipeline with one tensor per image")
+        image, made = stages[0].config["input"][0], f"{given.name}_picture" if given.name else "picture"
+        pictures, step, kept = picture_step(
+            made, given.pictures, given.encoding, max_batch_size=batch, image=image, outputs=ends[1]
+        )
+        steps, ends = [*steps, step], (ends[0], kept)
     text = pbtxt.ensemble(steps, 0 if rows else batch, *ends, parameters_of(stages))
     # Triton requires a version directory even for an ensemble, and git does not store empty directories
     written: dict[str, Mapping[str, Content]] = {
@@ -227,6 +237,8 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         written |= {stage.model: stage.files for stage in stages}
     if chain:
         written[chain.model] = chain.files
+    if pictures:
+        written[made] = pictures
     planned = RepositoryPlan(before, names, written, tuple(notes))
     refuse_taken(planned)
     if not given.force:

@@ -180,6 +180,20 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
     )
 
 
+def picture(
+    max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config], parameters: Mapping[str, str]
+) -> str:
+    """Return the ``config.pbtxt`` of the model that encodes pictures, as text."""
+    return _text(
+        "The model encodes outputs of the classifier as pictures",
+        f'backend: "python"\nmax_batch_size: {max_batch_size}',
+        _tensors("input", inputs),
+        _tensors("output", outputs),
+        *_parameters(parameters),
+        "# To encode several requests concurrently, increase count.\ninstance_group { count: 1 kind: KIND_CPU }",
+    )
+
+
 def classifier(runtime: Runtime, max_batch_size: int, inputs: Sequence[Config], outputs: Sequence[Config]) -> str:
     """Return the ``config.pbtxt`` of a classifier as text."""
     runs = 'platform: "tensorrt_plan"' if runtime == "tensorrt" else 'backend: "python"'

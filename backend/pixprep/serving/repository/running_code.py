@@ -104,8 +104,8 @@ def _in_config(where: str, config: Mapping[str, Any]) -> Iterator[str]:
 @cache
 def _own() -> frozenset[bytes]:
     """Return the contents of all programs that pixprep writes to a repository, including the backend's entry point."""
-    rows = Path(__file__).with_name("rows_model.py")
-    return frozenset((onnx_classifier().encode(), rows.read_bytes(), entry_point().read_bytes()))
+    models = (Path(__file__).with_name(name) for name in ("rows_model.py", "picture_model.py"))
+    return frozenset((onnx_classifier().encode(), entry_point().read_bytes(), *map(Path.read_bytes, models)))
 
 
 def _is_own(path: Path) -> bool:
