@@ -1,7 +1,7 @@
 """Settings that apply to all tests.
 
-OpenBLAS uses a single thread, because its threads spin while the cores are busy. Hypothesis has no deadline, because a
-busy machine would miss it. Threads with real-time priority are reset to the normal priority.
+OpenBLAS uses a single thread, because its threads spin while the cores are busy. Hypothesis tries 30 examples, and has
+no deadline, because a busy machine would miss it. Threads with real-time priority are reset to the normal priority.
 """
 
 import os
@@ -16,7 +16,7 @@ from rarely import KEPT
 with suppress(ImportError):  # the machines of tools/gpu_hour lack Hypothesis
     from hypothesis import settings
 
-    settings.register_profile("untimed", deadline=None)
+    settings.register_profile("untimed", deadline=None, max_examples=30)
     settings.load_profile("untimed")
 # With several threads, a 3 x 3 matrix product took a minute of processor time at a load of 80.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -32,6 +32,15 @@ def _usual_priority():
         for thread in Path("/proc/self/task").iterdir():
             with suppress(ProcessLookupError):  # the thread may have ended meanwhile
                 os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
+
+
+@pytest.fixture
+def few_images(monkeypatch):
+    """Make ``verify`` generate 2 images instead of 26, for tests of what it reports."""
+    from pixprep.importers.verify import comparison  # noqa: PLC0415  (most tests do not need it)
+
+    images = comparison.generated()[12:14]
+    monkeypatch.setattr(comparison, "generated", lambda: images)
 
 
 @pytest.hookimpl(tryfirst=True)

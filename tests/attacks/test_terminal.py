@@ -105,6 +105,7 @@ def test_building_an_onnx_file_prints_printable_lines(folder):
     assert "ok: no problem found" not in err.splitlines()
 
 
+@pytest.mark.usefixtures("few_images")
 def test_a_certificate_names_images_in_printable_lines(folder, capsys):
     for arguments in ([], ["--json"]):
         assert main(["verify", str(folder / "p.json"), "--images", str(folder / "images"), *arguments]) == 0

@@ -283,6 +283,7 @@ def test_verify_draws_the_worst_image_next_to_that_of_a_differing_library(folder
         assert (picture.format, picture.width) == ("PNG", WIDTH)
 
 
+@pytest.mark.usefixtures("few_images")
 def test_verify_compares_training_with_recorded_parameters(pixprep):
     ops = [pp.decode(), pp.random_resized_crop(8), pp.color_jitter(hue=0.1), pp.tensor(only="training")]
     pp.Pipeline(ops).save("training.json")

@@ -92,6 +92,7 @@ def test_a_package_that_prepares_images_itself_is_named(folder, pixprep):
     )
 
 
+@pytest.mark.usefixtures("few_images")
 def test_an_exact_pipeline_is_certified(pixprep, folder):
     pixprep("import", "config.json", "p.json")
     options = ("--source", "config.json", "--option", "use_test_size=true")
@@ -104,6 +105,7 @@ def test_an_exact_pipeline_is_certified(pixprep, folder):
     assert pixprep("check", "p.json", *options)[1].endswith(f"p.json: is equal to its source {named}, op by op\n")
 
 
+@pytest.mark.usefixtures("few_images")
 def test_verify_and_check_name_differences_from_the_source(pixprep, folder):
     pixprep("import", "config.json", "p.json")
     assert pixprep("check", "p.json")[1].endswith("p.json: is equal to its source config.json, op by op\n")

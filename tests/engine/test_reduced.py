@@ -306,4 +306,3 @@ def test_verify_rejects_reduced_decoding():
     ops = [*shorter(20), pp.tensor()]
     with pytest.raises(pp.PipelineError, match='verify the pipeline without "reduced"'):
         verify(pp.Pipeline([pp.decode(reduced=True), *ops]), frozen=True)
-    verify(pp.Pipeline([pp.decode(), *ops]), frozen=True)

@@ -114,11 +114,3 @@ def test_the_channel_order_is_the_decoders_even_after_other_ops(color):
         levels = pipeline_pixels(image, *ops, doubling_resize(), color=color)[1::4]
         assert levels[:, -2:].reshape(5, 6).tolist() == [[0, 1, 1, 1, 1, 1]] * 5
         assert not levels[:, :-2].any()
-
-
-def test_a_resize_without_dalis_ties_is_detected():
-    """As a negative control, all ties are rounded to even, like in OpenCV's area filter."""
-    image = np.random.default_rng(2).integers(0, 256, (40, 88, 3), np.uint8)
-    how = resampling_of("dali", "bilinear", (40, 88), (20, 44), antialias=False)
-    off = resize.resize(image, how) != resize.resize(image, how._replace(passes="float_even"))
-    assert 0.01 < off.mean() < 0.3

@@ -141,12 +141,14 @@ HOMES = {
 
 
 def modules():
-    """Return the modules of the package with their parsed sources. The names are relative, such as
-    ``engine.decoders.images``.
-    """
+    """Return the paths of the modules of the package by their relative names, such as ``engine.decoders.images``."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
-        yield name or "pixprep", ast.parse(path.read_text(encoding="utf-8"))
+        yield name or "pixprep", path
+
+
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports(tree):
@@ -172,7 +174,7 @@ def imports(tree):
             yield name, id(node) not in top
 
 
-SOURCES = {module: list(imports(tree)) for module, tree in modules()}
+SOURCES = {module: list(imports(parsed(path))) for module, path in modules()}
 """Imports of each module, by its name."""
 
 
@@ -240,14 +242,13 @@ def test_a_deferred_import_saves_the_start_up_of_a_library():
 
 
 def test_the_registry_has_these_rows_and_each_can_be_loaded():
-    code = ast.parse((PACKAGE / "registry.py").read_text(encoding="utf-8"))
-    rows = {node.value for node in ast.walk(code) if isinstance(node, ast.Constant)}
+    rows = {node.value for node in ast.walk(parsed(PACKAGE / "registry.py")) if isinstance(node, ast.Constant)}
     places = {row.removeprefix("pixprep.") for row in rows if str(row).startswith("pixprep.")}
     assert places == set(REGISTRY)
-    trees = dict(modules())
+    paths = dict(modules())
     for row, library in REGISTRY.items():
         module, _, name = row.partition(":")
-        assert not name or any(getattr(node, "name", None) == name for node in trees[module].body)
+        assert not name or any(getattr(node, "name", None) == name for node in parsed(paths[module]).body)
         assert library is None or module in HOMES[library]
 
 

@@ -196,31 +196,6 @@ def test_frames_equal_dali(form):
     assert_near(resized, tolerance)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("a corner", {"rounding": "down"}),
-        ("a corner", {"top": "X", "left": "Y"}),
-        ("shares", {"rounding": "down"}),
-        ("shares", {"top": "A", "left": "A[1]"}),
-        ("a part", {"roi": ("A", "A[1]", "B[1]", "B[1]")}),
-        ("a part", {"roi": ("B", "B[1]", "A", "A[1]")}),
-    ],
-)
-def test_the_comparison_detects_differences(name, changes):
-    build, numbers, options = GRAPHS[name]
-
-    def change(op):
-        return op.__class__(
-            **{field: getattr(op, field) for field in op.__struct_fields__ if field != "from_"} | changes
-        )
-
-    changed = pp.OPS["resize" if "roi" in changes else "crop"]
-    pairs = both(build, PHOTOS, numbers, change=lambda op: change(op) if isinstance(op, changed) else op, **options)
-    with pytest.raises(AssertionError):
-        assert_near(pairs, EQUAL)
-
-
 @pytest.mark.parametrize("unit", ["share", "share32"])
 def test_normalized_slices_equal_dalis_crops(unit):
     count = 4000

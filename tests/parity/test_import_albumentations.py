@@ -358,21 +358,6 @@ def test_the_same_points_give_the_librarys_perspective(size):
         np.testing.assert_allclose(words_["matrix"], expected["matrix"], rtol=1e-3, atol=1e-5)  # the points are float32
 
 
-@pytest.mark.parametrize("name", [name for name, (_, words) in DRAWN.items() if words is matrix])
-@pytest.mark.filterwarnings("ignore:ShiftScaleRotate is")
-def test_slightly_different_parameters_give_different_pixels(name):
-    transform, (encoded, pixels) = DRAWN[name][0](random.Random(1)), images()[0]
-
-    def beside(params, size):
-        words = matrix(params, size)
-        words["matrix"][2] += 1
-        return words
-
-    actual, expected = replayed(transform, beside, encoded, pixels)
-    with pytest.raises(AssertionError):
-        assert_close(actual, expected)
-
-
 def margin(level):
     return [A.Resize(40, 50), A.PadIfNeeded(60, 60, border_mode=0, fill=level)]
 

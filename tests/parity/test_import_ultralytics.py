@@ -6,13 +6,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 
-from pixprep import Engine, Pipeline
+from pixprep import Engine
 from pixprep.importers.ultralytics import TASKS, from_ultralytics
-from pixprep.pipeline.ops import Letterbox, Resize
 from support.compare import assert_close
 from support.images import photo
 from support.importing import awkward, ours
@@ -127,18 +125,6 @@ def test_boxes_are_mapped_back_like_scale_boxes(library, read, imgsz):
             back = (boxes - [offset_x, offset_y] * 2) / ([scale_x, scale_y] * 2)
             back = np.clip(back, 0, [size[1], size[0]] * 2)  # scale_boxes also clips
             np.testing.assert_allclose(back, library.scale_boxes((height, width), boxes, size), rtol=1e-6, atol=1e-4)
-
-
-@pytest.mark.parametrize(("task", "like"), [("detect", "pillow"), ("depth", "pillow"), ("classify", "opencv")])
-def test_a_similar_filter_fails(library, read, task, like):
-    """Pillow's antialiased bilinear filter is used instead of OpenCV's, or OpenCV's instead of Pillow's."""
-    ops = [
-        msgspec.structs.replace(op, like=like, antialias=like == "pillow") if isinstance(op, Letterbox | Resize) else op
-        for op in from_ultralytics(task, imgsz=320).ops
-    ]
-    expected = predictor(library, task, 320).preprocess([read(photo())])[0].numpy()
-    with pytest.raises(AssertionError, match="largest difference"):
-        assert_close(ours(Pipeline(ops), [photo()])[0], expected)
 
 
 class _EnoughError(Exception):

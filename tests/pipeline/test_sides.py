@@ -164,6 +164,7 @@ LEFT_OUT = 'serving omits ops[1] "random_resized_crop", ops[2] "random_flip"'
     ],
     ids=lambda part: part[0] if isinstance(part, list) else part,
 )
+@pytest.mark.usefixtures("few_images")
 def test_commands_use_the_serving_ops_and_report_what_they_omit(command, stream, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "photo.png").write_bytes(png(scene(30, 40)))

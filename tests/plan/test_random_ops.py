@@ -14,14 +14,13 @@ from plan.frozen_draws import OPTIONS
 from support.images import scene
 
 SIZE = (60, 80)
-COUNT = 800
 
 
-def random_parameters(op):
+def random_parameters(op, count=800):
     """Return the random parameters of an op for many images of the same size."""
     chain = [pp.decode(), pp.crop(0, 0, *SIZE), op, pp.center_crop(8), pp.tensor(only="training")]
     plan = pp.Pipeline(chain).for_training().plan
-    found = [plan.placing(numbers)(*SIZE).draws for numbers in plan.draw(seed=1, epoch=0, indices=range(COUNT))]
+    found = [plan.placing(numbers)(*SIZE).draws for numbers in plan.draw(seed=1, epoch=0, indices=range(count))]
     assert json.loads(json.dumps(found)) == found
     return found
 
@@ -80,10 +79,10 @@ are required.
 @pytest.mark.parametrize("name", OPS_WITH_P)
 def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_p(name):
     key, (*_, fields) = f"{name}#0", (each for each in OPTIONS[name] if not isinstance(each.get("value"), str))
-    always, sometimes, never = (random_parameters(OPS[name](**{**fields, "p": p})) for p in (1.0, 0.3, 0.0))
+    always, sometimes, never = (random_parameters(OPS[name](**{**fields, "p": p}), 200) for p in (1.0, 0.3, 0.0))
     nothing = [WITHOUT_EFFECT.get(name, {"apply": False}), {"chosen": []}]
     done = [each.get(f"{key}.p", each.get(key)) not in nothing for each in sometimes]
-    assert abs(np.mean(done) - 0.3) < 0.05
+    assert abs(np.mean(done) - 0.3) < 0.1
     assert all(each.get(f"{key}.p", each.get(key)) in nothing for each in never)
     for some, every, is_done in zip(sometimes, always, done, strict=True):
         assert not is_done or some[key] == every[key]

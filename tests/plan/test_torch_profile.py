@@ -17,11 +17,3 @@ def torch(pixels, size, filter_name):
 def test_a_resize_gives_the_same_bytes_as_pytorch(case):
     filter_name, size, result = case
     assert sha256(torch(noise(*size), result, filter_name).tobytes()).hexdigest() == FROZEN[case]
-
-
-def test_a_change_of_one_value_by_one_changes_the_digest():
-    """This test is the negative control of the previous test."""
-    case = ("bilinear", (61, 97), (224, 224))
-    pixels = torch(noise(*case[1]), case[2], case[0])
-    pixels[1, 100, 100] ^= 1
-    assert sha256(pixels.tobytes()).hexdigest() != FROZEN[case]

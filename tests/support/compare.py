@@ -19,7 +19,6 @@ class Tolerance:
 
 
 EQUAL = Tolerance(0, 1, "the same arithmetic on the same pixels")
-ONE_LEVEL = Tolerance(1, 0.5, "another arithmetic of the same windows")
 ONE_LEVEL_MOSTLY_EQUAL = Tolerance(1, 0.97, "Pillow keeps a box in float32, so that a few ties round the other way")
 ORACLE = Tolerance(1, 0.75, "float64 against 22-bit coefficients: ties round either way, and 2-tap bilinear has many")
 FLOAT32 = Tolerance(1e-6, 0.4, "folded and rounded once, against float32 rounded at each step, for values below 4")

@@ -61,6 +61,11 @@ class Shared:
             self._server.stop()
 
 
+def pytest_collection_modifyitems(items):
+    """Run the tests that use the demo's models first, so that the shared server loads these models only once."""
+    items.sort(key=lambda item: not {"demo", "demo_repository"} & {*getattr(item, "fixturenames", ())})
+
+
 @pytest.fixture(scope="session")
 def shared():
     shared = Shared()

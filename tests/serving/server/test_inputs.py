@@ -394,26 +394,12 @@ means (float[batch, 3, 64, 64] crops) => (float[batch, 3] scores) {
 }"""
 
 
-WARPED = (
-    (
-        "tilted",
-        pp.warp(quad="corners", height=64, width=64),
-        """
-def rows(output0, transform, original_size):
-    l, t, r, b = boxes_of(output0, transform, original_size).reshape(-1, 4).T
-    return np.array([[l + 9, t], [r, t + 9], [r - 9, b], [l, b - 9]]).transpose(2, 0, 1)
-""",
-    ),
-    (
-        "aligned",
-        pp.warp(points="eyes", template=((8, 8), (56, 8), (32, 56)), height=64, width=64),
-        """
+EYES = pp.warp(points="eyes", template=((8, 8), (56, 8), (32, 56)), height=64, width=64)
+ROWS = """
 def rows(output0, transform, original_size):
     l, t, r, b = boxes_of(output0, transform, original_size).reshape(-1, 4).T
     return {"eyes": np.array([[l, t], [r, t], [(l + r) / 2, b]]).transpose(2, 0, 1)}
-""",
-    ),
-)
+"""
 
 
 def blocks(language):
@@ -443,14 +429,13 @@ def two_stages(tmp_path_factory):
     (folder / "pick.py").write_text(blocks("python")[1])
     commands(folder, "crops.json", "detect.json", "model.onnx")
     models = folder / "models"
-    for name, warp, lines in WARPED:
-        pp.Pipeline([pp.decode(), warp, pp.normalize(), pp.tensor()]).save(folder / f"{name}.json")
-        (folder / f"{name}.py").write_text(f"{blocks('python')[1].replace('def rows', 'def boxes_of')}\n{lines}")
-        files = ["--pipeline", f"{name}.json", "--onnx", "colours.onnx", "--boxes-by", f"{name}.py"]
-        places = [str(folder / word) if "." in word else word for word in files]
-        with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
-            assert main(["build", *places, "--name", name, "--boxes-from", "detect", "--output", str(models)]) == 0
-        assert "clients must send" not in out.getvalue()  # no message asks for changes to clients that send a photo
+    pp.Pipeline([pp.decode(), EYES, pp.normalize(), pp.tensor()]).save(folder / "aligned.json")
+    (folder / "aligned.py").write_text(f"{blocks('python')[1].replace('def rows', 'def boxes_of')}\n{ROWS}")
+    files = ["--pipeline", "aligned.json", "--onnx", "colours.onnx", "--boxes-by", "aligned.py"]
+    places = [str(folder / word) if "." in word else word for word in files]
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(out):
+        assert main(["build", *places, "--name", "aligned", "--boxes-from", "detect", "--output", str(models)]) == 0
+    assert "clients must send" not in out.getvalue()  # no message asks for changes to clients that send a photo
     assert main(["check", str(models)]) == 0
     return folder
 
@@ -509,23 +494,20 @@ def test_the_labels_equal_those_of_fixed_crops_for_any_source_of_boxes(stages, p
             assert np.allclose(row, tensor.mean(axis=(1, 2)), atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "warp"), [each[:2] for each in WARPED])
-def test_detections_can_become_corners_and_points(stages, name, warp):
+def test_detections_can_become_points(stages):
     folder, server = stages
-    (found,) = client.send([folder / "photo.png"], url=address(server), model=name)
+    (found,) = client.send([folder / "photo.png"], url=address(server), model="aligned")
     assert found.error is None
-    (given,) = pp.Pipeline([pp.decode(), warp, pp.tensor()]).inputs
-    values = found.outputs[given]
     left, top, right, bottom = np.array([RED, BLUE]).T
-    tilted = [[left + 9, top], [right, top + 9], [right - 9, bottom], [left, bottom - 9]]
-    corners = tilted, [[left, top], [right, top], [(left + right) / 2, bottom]]
-    assert np.abs(values - np.array(corners[name == "aligned"]).transpose(2, 0, 1)).max() < 1
-    with pp.Engine(pp.Pipeline([pp.decode(), warp, pp.normalize(), pp.tensor()])) as engine:
-        tensors = engine.run_batch([(folder / "photo.png").read_bytes()], inputs={given: [values]})["tensor"]
+    eyes = np.array([[left, top], [right, top], [(left + right) / 2, bottom]]).transpose(2, 0, 1)
+    assert np.abs(found.outputs["eyes"] - eyes).max() < 1
+    with pp.Engine(pp.Pipeline([pp.decode(), EYES, pp.normalize(), pp.tensor()])) as engine:
+        photo = (folder / "photo.png").read_bytes()
+        tensors = engine.run_batch([photo], inputs={"eyes": [found.outputs["eyes"]]})["tensor"]
     assert np.allclose(found.outputs["scores"], tensors.mean(axis=(2, 3)), atol=1e-5)
     assert found.outputs["scores"].argmax(axis=1).tolist() == [0, 2]
-    (nothing,) = client.send([folder / "gray.png"], url=address(server), model=name)
-    assert (nothing.error, nothing.outputs[given].shape) == (None, (0, *values.shape[1:]))
+    (nothing,) = client.send([folder / "gray.png"], url=address(server), model="aligned")
+    assert (nothing.error, nothing.outputs["eyes"].shape) == (None, (0, 3, 2))
     assert nothing.outputs["scores"].shape[0] == 0
 
 
