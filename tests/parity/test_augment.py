@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.plan.draws.kinds import KINDS, POLICIES
+from pixprep.plan.draws.policies import KINDS, POLICIES
 from support.policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, pipeline_of, sampled
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its policies were not compared")

@@ -10,7 +10,7 @@ from PIL import Image
 
 import pixprep as pp
 from pixprep.importers.timm import from_timm
-from pixprep.plan.draws.kinds import KINDS, POLICIES, WEIGHTS
+from pixprep.plan.draws.policies import KINDS, POLICIES, WEIGHTS
 from support.policy_cases import FROZEN, chi_square, differing, digest, frozen_draws, sampled
 
 theirs = pytest.importorskip("timm.data.auto_augment", reason="NO TIMM: its policies were not compared")

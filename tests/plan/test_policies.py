@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.engine.kernels.levels import apply_steps
-from pixprep.plan.draws.kinds import KINDS
+from pixprep.plan.draws.policies import KINDS
 from pixprep.plan.steps import curves
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.levels import Blend, Filter, Mix, Tone

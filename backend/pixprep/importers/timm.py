@@ -22,7 +22,7 @@ from pixprep.pipeline import ops
 from pixprep.pipeline.ops import MAX_SIDE, Op, as_tuple
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.presets import IMAGENET_MEAN, IMAGENET_STD
-from pixprep.plan.draws.kinds import TimmPolicy
+from pixprep.plan.draws.policies import TimmPolicy
 from pixprep.plan.profiles import WARPS
 from pixprep.spec import Filter
 

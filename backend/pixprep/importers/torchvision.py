@@ -27,7 +27,7 @@ from pixprep.importers.walk import Walk as _Walk
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops import Anchor, Arithmetic, Levels, Op, Reals, as_tuple
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.plan.draws.kinds import TorchvisionPolicy
+from pixprep.plan.draws.policies import TorchvisionPolicy
 from pixprep.spec import BoxFormat, ColorLike, Filter, PaddingMode, Side
 
 _PRESETS = tuple(

@@ -1,7 +1,7 @@
 """Augmentation policies of torchvision v2 and timm, for training: RandAugment, AutoAugment, TrivialAugment and AugMix.
 
-A policy applies randomly chosen color and geometric operations, its steps, to each image. ``plan.draws.kinds`` contains
-the tables of operations and magnitudes, and ``plan.draws.policies`` samples from them.
+A policy applies randomly chosen color and geometric operations, its steps, to each image. ``plan.draws.policies``
+contains the tables of operations and magnitudes, and samples from them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,21 @@ from pixprep.pipeline.ops.limits import Colour, Fraction, Within
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, Whether, drawn, op_name
 from pixprep.pipeline.ops.warp import Affine, Rotate, check_warp, look
 from pixprep.plan.draws.augments import Uniforms
-from pixprep.plan.draws.kinds import KINDS, MOVING, TIMM, TIMM_BINS, WEIGHTS, AutoPolicy, Table
 from pixprep.plan.draws.motions import Look
 from pixprep.plan.draws.philox import Words
-from pixprep.plan.draws.policies import Rules, gammas, shares, threshold_of
+from pixprep.plan.draws.policies import (
+    KINDS,
+    MOVING,
+    TIMM,
+    TIMM_BINS,
+    WEIGHTS,
+    AutoPolicy,
+    Rules,
+    Table,
+    gammas,
+    shares,
+    threshold_of,
+)
 from pixprep.plan.profiles import WARPS
 from pixprep.plan.steps.levels import LevelStep, Mix, folded
 from pixprep.spec import Color, ColorLike, Levels, WarpFilter

@@ -28,7 +28,7 @@ from av.video.reformatter import VideoReformatter
 
 from pixprep.engine.decoders import Encoded, Limits
 from pixprep.engine.decoders.clips.containers import Container, check_whole, container, count_samples
-from pixprep.engine.decoders.clips.pictures import is_key, is_shown, may_begin, needs_another, spare
+from pixprep.engine.decoders.clips.sequences import is_key, is_shown, may_begin, needs_another, spare
 from pixprep.errors import ImageError
 
 U8 = npt.NDArray[np.uint8]
