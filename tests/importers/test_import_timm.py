@@ -29,45 +29,6 @@ def test_the_test_size_is_used_on_request():
     assert from_timm(without, use_test_size=True).ops == from_timm(without).ops
 
 
-CHANNELS = "must be [channels, height, width], with sides from 1 to 16384 pixels"
-BORDER = {"crop_mode": "border"}
-MISTAKES = [
-    ({"interpolation": "random"}, "\"interpolation\": 'random' must be one of nearest, lanczos, bilinear"),
-    ({"crop_mode": "fancy"}, "\"crop_mode\": 'fancy' must be one of center, squash, border"),
-    ({"input_size": [1, 28, 28]}, '"input_size": [1, 28, 28] must have 3 channels: pixprep'),
-    *(({"input_size": size}, f'"input_size": {size} {CHANNELS}') for size in ([3, 224], [3, 9.5, 9], 9, None)),
-    ({"test_input_size": [288]}, f'"test_input_size": [288] {CHANNELS}'),
-    ({"test_crop_pct": "0.9"}, "\"test_crop_pct\": '0.9' must be a finite number"),
-    (
-        {"test_crop_pct": 5e-324},
-        '"test_crop_pct": 5e-324 must be greater than 0, and 288 x 288 divided by it must have sides from 1 to 16384 '
-        "pixels",
-    ),
-    (
-        {"test_crop_pct": None, "crop_pct": -1},
-        '"crop_pct": -1 must be greater than 0, and 288 x 288 divided by it must have sides',
-    ),
-    ({"mean": [0.5, 0.5]}, '"mean": [0.5, 0.5] must be a finite number, or one for each of 3 channels'),
-    ({"std": [0.5, 0, 0.5]}, '"std": [0.5, 0, 0.5] must be greater than 0'),
-    (BORDER | {"test_crop_pct": 0.95}, '"crop_pct": 0.95 must be 1 with "crop_mode": "border"'),
-    (BORDER | {"mean": [-1, 0, 2]}, '"mean": [-1, 0, 2] must be from 0 to 1 with "crop_mode":'),
-    ({"rotate": 0}, '"rotate": 0 is not supported'),
-    (
-        {"pretrained_cfg": {"architecture": "some"}},
-        'is not the configuration of a timm model, because "input_size" is missing',
-    ),
-    ({"pretrained_cfg": 3}, '"pretrained_cfg": 3 must be an object'),
-    ({"model_args": {"in_chans": 1}}, 'model_args: "in_chans": 1 must be 3: pixprep decodes images to RGB'),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), MISTAKES, ids=lambda x: str(x)[:40])
-def test_unsupported_configurations_are_rejected_by_field(changes, message):
-    is_test = any(field.startswith("test_") for field in changes)
-    text = refusal(from_timm, CONFIG | changes, name="some.thing", use_test_size=is_test)
-    assert text.startswith(f"some.thing: {message}")
-
-
 def write(tmp_path, content):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(content), encoding="utf-8")
@@ -144,64 +105,6 @@ def test_command_line_options_imply_the_command_lines_defaults():
     assert from_timm(CONFIG, training={"re_num_splits": 0}).ops == from_timm(CONFIG, training={}).ops
     squeezed = from_timm(CONFIG, training={"no-aug": True}).for_training().side_ops
     assert squeezed[1] == pp.resize(height=224, width=224, filter="bicubic", only="training")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mixup": 0.2}, '"mixup": 0.2 applies to batches: use Loader(mix=pp.Mix(classes, mixup=..., cutmix=...))'),
-        ({"aug-repeats": 3}, '"aug_repeats": 3 applies to the order of the samples: use Loader(repeats=...)'),
-        ({"aa": "v0", "auto-augment": "v0r"}, "auto_augment is given twice, once as 'auto-augment'"),
-        (
-            {"auto_augment": "3a"},
-            "\"auto_augment\": '3a' is not supported, because no op equals Pillow's GaussianBlur:",
-        ),
-        (
-            {"auto_augment": "augmix-m5"},
-            "\"auto_augment\": 'augmix-m5' is not supported, because the op aug_mix implements torchvision's",
-        ),
-        (
-            {"auto_augment": "rand-m9-t3aw"},
-            "\"auto_augment\": 'rand-m9-t3aw' contains 't3aw', which is not supported, because no op equals Pillow's",
-        ),
-        (
-            {"auto_augment": "rand-m9-inc"},
-            "\"auto_augment\": 'rand-m9-inc' contains 'inc', which is not supported: use m, n",
-        ),
-        ({"auto_augment": "rand-m9-w0"}, "\"auto_augment\": 'rand-m9-w0' contains 'w0', which is not supported: use m"),
-        ({"auto_augment": "rand-m9.5"}, "\"auto_augment\": 'rand-m9.5' contains 'm9.5', which is not supported: use m"),
-        (
-            {"auto_augment": "v0-m9"},
-            "\"auto_augment\": 'v0-m9' contains 'm9', which is not supported: use mstd, each with a number",
-        ),
-        ({"auto_augment": "rand-m9-m8"}, "\"auto_augment\": 'rand-m9-m8' contains m twice"),
-        ({"auto_augment": "rand-n21"}, '"num_ops" must be between 0 and 20, not 21'),
-        ({"auto_augment": "ra"}, "\"auto_augment\": 'ra' must begin with one of rand, original, originalr, v0, v0r"),
-        (
-            {"auto_augment": "v0", "interpolation": "lanczos"},
-            "\"interpolation\": 'lanczos' is not supported with auto_augment,",
-        ),
-        (
-            {"auto_augment": "v0", "mean": (-1, 0, 0)},
-            '"mean": (-1, 0, 0) must not be negative with auto_augment, which uses it',
-        ),
-        ({"train_crop_mode": "rkrc"}, "\"train_crop_mode\": 'rkrc' must be 'rrc'"),
-        ({"color_jitter_prob": 1.5}, '"p" must be between 0 and 1, not 1.5'),
-        ({"color_jitter": [0.1, 0.2]}, '"color_jitter": [0.1, 0.2] must be one number, or 3 or 4'),
-        ({"re_mode": "noise", "re_prob": 0.2}, "\"re_mode\": 'noise' must be one of const, rand, pixel"),
-        ({"re_num_splits": 2}, '"re_num_splits": 2 is not supported'),
-        ({"use_prefetcher": True}, '"use_prefetcher": True must be False'),
-        ({"is_training": False}, '"is_training": False must be True'),
-        ({"scale": [0.1]}, '"scale": [0.1] must be two finite numbers'),
-        ({"warp": 1}, '"warp": 1 is not supported'),
-        ({"input_size": (3, 128)}, '"input_size": (3, 128) must be [channels, height, width], with sides'),
-    ],
-    ids=str,
-)
-def test_an_argument_that_is_not_exact_is_rejected_by_name(arguments, message):
-    refused = refusal(from_timm, CONFIG, training=arguments)
-    assert refused.startswith("training: ")
-    assert message in refused
 
 
 def test_different_means_in_training_are_rejected():

@@ -12,10 +12,7 @@ from pixprep.pipeline.ops import CenterCrop, Decode, Letterbox, Normalize, Origi
 from pixprep.pipeline.pipeline import Pipeline
 from support.images import png, scene
 from support.importing import assert_imported_or_refused, damaged, refusal
-
-METADATA = {"version": "8.3.40", "task": "detect", "imgsz": [640, 480], "channels": 3}
-METADATA |= dict.fromkeys(("description", "author", "date", "license", "docs", "args"), "some text")
-METADATA |= {"stride": 32, "batch": 1, "end2end": False, "names": {0: "person", 1: "bicycle"}}
+from support.sources import ULTRALYTICS
 
 
 def with_metadata(tmp_path, metadata, name="yolo11n.onnx"):
@@ -33,7 +30,7 @@ def with_metadata(tmp_path, metadata, name="yolo11n.onnx"):
 
 @pytest.mark.parametrize("name", ["yolo11n.onnx", "yolo11n.engine"])
 def test_the_metadata_of_an_exported_model_determines_its_preprocessing(tmp_path, name):
-    pipeline = from_ultralytics(with_metadata(tmp_path, METADATA, name))
+    pipeline = from_ultralytics(with_metadata(tmp_path, ULTRALYTICS, name))
     assert pipeline.ops == (
         Decode(),
         Letterbox(height=640, width=480, fill=114, like="opencv"),
@@ -50,7 +47,7 @@ def test_an_error_names_the_package_whose_code_prepares_images_itself(tmp_path):
     """One such package is nudenet on PyPI, which contains a model that was exported by Ultralytics."""
     package = tmp_path / "finder"
     (package / "weights").mkdir(parents=True)
-    model = with_metadata(package / "weights", METADATA)
+    model = with_metadata(package / "weights", ULTRALYTICS)
     (package / "read.py").write_text(
         "mat = cv2.cvtColor(cv2.imread(path), cv2.COLOR_RGBA2BGR)\n"
         "mat = cv2.copyMakeBorder(mat, 0, y_pad, 0, x_pad, cv2.BORDER_CONSTANT)\n"
@@ -66,9 +63,9 @@ def test_an_error_names_the_package_whose_code_prepares_images_itself(tmp_path):
 
 
 def test_a_path_as_text_and_the_metadata_itself_are_also_sources(tmp_path):
-    path = with_metadata(tmp_path, METADATA)
+    path = with_metadata(tmp_path, ULTRALYTICS)
     assert from_ultralytics(str(path)) == from_ultralytics(path)
-    assert from_ultralytics(METADATA).ops == from_ultralytics(path).ops
+    assert from_ultralytics(ULTRALYTICS).ops == from_ultralytics(path).ops
 
 
 DIVIDE = Normalize(arithmetic="divide")
@@ -89,7 +86,7 @@ EXPECTED_OPS = [
 
 @pytest.mark.parametrize(("changes", "expected"), EXPECTED_OPS, ids=str)
 def test_each_task_has_its_geometry(changes, expected):
-    assert from_ultralytics(METADATA | changes).ops == (Decode(), *expected)
+    assert from_ultralytics(ULTRALYTICS | changes).ops == (Decode(), *expected)
 
 
 def test_a_task_and_a_size_are_equivalent_and_the_dtype_can_be_float16():
@@ -114,30 +111,9 @@ OTHER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"task": "track"}, "\"task\": 'track' must be one of detect, segment, pose, obb, semantic, depth, classify"),
-        ({"task": None}, OTHER),
-        ({"imgsz": None}, '"imgsz": None must be set, for example with --option imgsz=640'),
-        ({"imgsz": "[640"}, "\"imgsz\": '[640' is not supported"),
-        ({"imgsz": [640, 640, 640]}, '"imgsz": [640, 640, 640] must be one side, or a height and a width, from 1'),
-        ({"channels": 4}, '"channels": 4 must be 3'),
-        ({"channels": "1"}, "\"channels\": '1' must be 3"),
-        ({"mean": [0.5]}, '"mean": [0.5] is not supported'),
-        (
-            {"task": "classify", "version": "8.0.196"},
-            "\"version\": '8.0.196' is not supported for classification, because it",
-        ),
-    ],
-)
-def test_unsupported_models_are_rejected_by_name(changes, message):
-    assert refusal(from_ultralytics, METADATA | changes).startswith(f"metadata: {message}")
-
-
 def test_a_size_that_differs_from_the_models_is_rejected():
-    assert from_ultralytics(METADATA, imgsz=(640, 480)).ops == from_ultralytics(METADATA).ops
-    text = refusal(from_ultralytics, METADATA, imgsz=320)
+    assert from_ultralytics(ULTRALYTICS, imgsz=(640, 480)).ops == from_ultralytics(ULTRALYTICS).ops
+    text = refusal(from_ultralytics, ULTRALYTICS, imgsz=320)
     assert text == (
         'metadata: "imgsz": [640, 480] is the size that the model was exported with, but the option imgsz is 320'
     )
@@ -161,7 +137,7 @@ def test_a_file_of_a_different_kind_is_rejected(tmp_path, name, contents, messag
 
 @pytest.mark.parametrize("name", ["a.onnx", "a.engine"])
 def test_random_bytes_give_a_pipeline_or_an_error(tmp_path, name):
-    path = with_metadata(tmp_path, METADATA, name)
+    path = with_metadata(tmp_path, ULTRALYTICS, name)
 
     def read_back(data):
         path.write_bytes(data)

@@ -26,3 +26,10 @@ def sequential(*layers):
 
 
 HEAD = (inputs(64, 48, 3), layer("RandomFlip", mode="horizontal"), layer("Rescaling", scale=1 / 255, offset=0.0))
+
+
+def augmenting(*layers, size=64):
+    """Return a model that resizes to a square before these layers, and rescales after them."""
+    return sequential(
+        inputs(None, None, 3), resizing(height=size, width=size), *layers, layer("Rescaling", scale=1 / 255, offset=0.0)
+    )

@@ -6,10 +6,11 @@ from pixprep.importers.albumentations import from_albumentations
 from pixprep.importers.dali import from_dali
 from pixprep.importers.keras import from_keras
 from pixprep.importers.timm import from_timm
+from pixprep.importers.ultralytics import from_ultralytics
 from support import torchvision_objects
 from support.dali_graphs import CMN, DECODE, FLOAT16, UINT8, asked, chain, mapped
 from support.dali_graphs import RESIZE as RESIZED
-from support.keras_models import HEAD, inputs, layer, resizing, sequential
+from support.keras_models import HEAD, augmenting, inputs, layer, resizing, sequential
 from support.refusals import PUBLIC
 
 BOXES = {"format": "yolo", "label_fields": ["labels"], "min_area": 25.0, "min_visibility": 0.25}
@@ -72,6 +73,9 @@ TIMM = {
     "pool_size": None,
     "classifier": "fc",
 }
+ULTRALYTICS = {"version": "8.3.40", "task": "detect", "imgsz": [640, 480], "channels": 3}
+ULTRALYTICS |= dict.fromkeys(("description", "author", "date", "license", "docs", "args"), "some text")
+ULTRALYTICS |= {"stride": 32, "batch": 1, "end2end": False, "names": {0: "person", 1: "bicycle"}}
 NAMES = torchvision_objects.NAMES | {
     "t": transform,
     "a": imported,
@@ -106,8 +110,10 @@ NAMES = torchvision_objects.NAMES | {
     "resizing": resizing,
     "sequential": sequential,
     "HEAD": HEAD,
+    "augmenting": augmenting,
     "timm": lambda changes=(), **options: list(from_timm(TIMM | dict(changes), **options).ops[:-1]),
     "timm_trains": lambda **training: list(from_timm(TIMM, training=training).for_training().side_ops[1:-1]),
+    "ultralytics": lambda changes: from_ultralytics(ULTRALYTICS | changes),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use besides the public ones: torchvision, Albumentations, DALI, Keras and timm."""
+"""Names that a line may use besides the public ones: torchvision, Albumentations, DALI, Keras, timm and Ultralytics."""
