@@ -255,7 +255,7 @@ def test_build_and_check_report_the_inputs_that_clients_must_send(model, tmp_pat
     ],
 )
 def test_boxes_without_a_transform_are_noted(tmp_path, name, dims):
-    path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("n", *dims))])
+    path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("batch", *dims))])
     shown = [-1 if isinstance(length, str) else length for length in dims]
     remedy = "Add original_size after decode and transform before tensor: docs/detection.md"
     report = f'my.onnx: "{name}" {shown} looks like boxes, but clients cannot map them to the photo.'
@@ -269,7 +269,7 @@ def test_boxes_without_a_transform_are_noted(tmp_path, name, dims):
 
 @pytest.mark.parametrize("dims", [(1000,), (197, 768), (40, 97), (25, 6625), (21, 224, 224)])
 def test_scores_features_and_masks_are_not_mistaken_for_boxes(tmp_path, dims):
-    path = save_onnx(tmp_path / "my.onnx", outputs=[("output", "FLOAT", ("n", *dims))])
+    path = save_onnx(tmp_path / "my.onnx", outputs=[("output", "FLOAT", ("batch", *dims))])
     assert build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes == ()
 
 

@@ -11,6 +11,7 @@ from pixprep.serving.repository import build, check
 from pixprep.serving.repository.trial import try_out
 from pixprep.show.words import explain
 from support.detectors import save_echo
+from support.faces import read_onnx
 from support.images import png, scene, with_exif
 
 SIZES = [(480, 640), (427, 641), (33, 1000), (1, 1), (1080, 1919)]
@@ -136,7 +137,7 @@ def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
     assert list(try_out(tmp_path / "models", png(scene(48, 64))))
 
 
-def test_an_additional_number_of_boxes_is_omitted_and_reported(tmp_path):
+def test_the_number_of_boxes_is_one_value_per_image(tmp_path):
     """PaddleDetection's exports have two outputs: the boxes [rows, 6], and the number of boxes per image [batch]."""
     path = save_echo(tmp_path / "model.onnx", PADDLE_INPUTS)
     model = onnx.load(path)
@@ -146,12 +147,12 @@ def test_an_additional_number_of_boxes_is_omitted_and_reported(tmp_path):
     model.graph.output.append(onnx.helper.make_tensor_value_info("count", onnx.TensorProto.FLOAT, ["n"]))
     onnx.save(model, path)
     notes = build(tmp_path / "models", pipeline=pp.Pipeline(PADDLE), onnx=path).notes
-    assert notes == (
-        'model.onnx: output "count" has only a batch dimension and is omitted: if clients need it, export it as '
-        "[batch, 1]",
-    )
+    assert notes == ('model.onnx: Unsqueeze of axis 1 after output "count"',)
     assert check(tmp_path / "models") == []
-    assert '"count"' not in (tmp_path / "models" / "classifier" / "config.pbtxt").read_text()
+    assert [tensor.shape for tensor in read_onnx(tmp_path / "models/classifier/1/model.onnx").outputs] == [
+        (-1, 7),
+        (-1, 1),
+    ]
     assert list(try_out(tmp_path / "models", png(scene(48, 64))))
 
 
@@ -220,12 +221,7 @@ def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
     assert build(tmp_path / "one", pipeline=pp.Pipeline(RTDETR), onnx=one).notes == ()
 
 
-def test_an_input_that_is_neither_an_image_nor_a_size_is_named(tmp_path):
-    tokens = {"pixel_values": PAIR["left"], "input_ids": ("INT64", ["n", 77])}
-    assert refusal(tmp_path, [*SIZED, pp.tensor()], tokens) == (
-        'model.onnx: the model has the input "input_ids", TYPE_INT64 [-1, 77], but a pipeline only returns images and '
-        "their sizes: export the model without it, or write your own ensemble with a step that computes it"
-    )
+def test_an_input_that_is_neither_an_image_nor_numbers_is_named(tmp_path):
     masked = {"pixel_values": PAIR["left"], "features": ("FLOAT", ["n", 256, 64, 64])}
     assert '"features", TYPE_FP32 [-1, 256, 64, 64], but a pipeline' in refusal(tmp_path, [*SIZED, pp.tensor()], masked)
 

@@ -40,7 +40,7 @@ HEADS = {"age": 8, "gender": 2, "race": 7, "mood": 8, "count": 1}
 
 
 def test_heads_without_labels_are_reported(tmp_path):
-    outputs = [(name, "FLOAT", ("n", length)) for name, length in HEADS.items()]
+    outputs = [(name, "FLOAT", ("batch", length)) for name, length in HEADS.items()]
     heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("\n".join("abcdefg"))
     own = "to assign labels to each output, pass --labels OUTPUT=FILE"
@@ -58,7 +58,7 @@ def test_heads_without_labels_are_reported(tmp_path):
 
 
 def test_an_output_with_the_same_number_of_scores_is_preferred(tmp_path):
-    outputs = [("features", "FLOAT", ("n", "m")), ("logits", "FLOAT", ("n", 4))]
+    outputs = [("features", "FLOAT", ("batch", "m")), ("logits", "FLOAT", ("batch", 4))]
     model, labels = save_onnx(tmp_path / "two.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("a\nb\nc\nd")
     (note,) = build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=labels).notes

@@ -9,7 +9,7 @@ from typing import Any
 
 from pixprep.cli.output import say, summary_text
 from pixprep.serving.embedded.client import Answer
-from pixprep.serving.embedded.rows import classes, row_of
+from pixprep.serving.embedded.rows import MAX_ROW, are_rows, classes, row_of
 from pixprep.show.summary import summary
 
 
@@ -42,9 +42,16 @@ def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(array: Any) -> Iterator[str]:
-    """Yield the lines of an output: one line per class, or one line with all values (up to 16) or with a summary."""
+    """Yield the lines of an output: one line per class or row, or one line with up to 16 values or with a summary."""
     if array.dtype == object:
         for text, match in classes(array):
             yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text
+    elif array.size <= MAX_ROW:
+        yield str(array.tolist())
+    elif are_rows(array):
+        yield f"{len(array):,} rows"
+        yield from map(str, array[:MAX_ROW].tolist())
+        if len(array) > MAX_ROW:
+            yield f"... and {len(array) - MAX_ROW:,} more (all rows: --json)"
     else:
-        yield str(array.tolist()) if array.size <= 16 else summary_text(summary(array))
+        yield summary_text(summary(array))

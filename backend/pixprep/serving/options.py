@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pixprep.options import Name, NamedFiles, Pictures, Port, Rows, Shell
 
@@ -39,6 +39,7 @@ class BuildOptions:
         classifier_io: Input and output of the plan, such as input:FP32:3x224x224 logits:FP32:1000.
         labels: Class names: one per line, or JSON such as a config.json with id2label; OUTPUT=FILE for a model with
             several outputs; default: the names in the ONNX file, or those of the previous build.
+        constants: Value of an input of the ONNX file, such as conf=0.4 or bits=[0,1,1,0]; may be repeated.
         free_dims: Make the fixed batch size and image size of an ONNX file dynamic, and test the changed model in ONNX
             Runtime.
         one_image: With several pipelines: a request has one image, which all pipelines process.
@@ -65,6 +66,7 @@ class BuildOptions:
     classifier: Runtime = "onnxruntime"
     classifier_io: Annotated[Sequence[str] | None, Shell(nargs=2, metavar=("INPUT", "OUTPUT"))] = None
     labels: Annotated[NamedFiles, Shell(metavar="[OUTPUT=]FILE")] = None
+    constants: Annotated[Any, Shell(kind="value", action="append", metavar="NAME=VALUE")] = None
     free_dims: bool = False
     one_image: bool = False
     boxes_from: Annotated[str, Shell(metavar="ENSEMBLE")] = ""

@@ -16,7 +16,7 @@ from pixprep.serving.options import BuildOptions
 EXAMPLE = "build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models"
 GROUPS = {
     "pipeline": ("pipeline", "preset", "preprocess"),
-    "classifier": ("onnx", "plan", "classifier", "classifier_io", "labels", "free_dims", "explain"),
+    "classifier": ("onnx", "plan", "classifier", "classifier_io", "labels", "free_dims", "constants", "explain"),
     "models": (
         *("one_image", "boxes_from", "boxes_by", "name", "input_", "on_error", "max_batch_size", "parameters"),
         *("odd_range", "pictures", "encoding"),
@@ -40,7 +40,7 @@ def run(
         preset: A built-in pipeline.
         explain: Print the inputs and outputs of an ONNX file and describe its first nodes, without building anything.
     """
-    from pixprep.cli.files import preview, read_photo
+    from pixprep.cli.files import numbers_of, preview, read_photo
     from pixprep.cli.output import pixprep_command, print_text, say
     from pixprep.pipeline import presets
     from pixprep.pipeline.pipeline import Pipeline
@@ -57,6 +57,7 @@ def run(
     encoded = read_photo(image)
     if given["parameters"] is not None:
         given["parameters"] = dict(given["parameters"])
+    given["constants"] = numbers_of(given["constants"])
     allowed = operator_names((given["parameters"] or {}).get("allow_operators", ""))
     given["pictures"] = dict(given["pictures"] or ())
     if given["labels"]:

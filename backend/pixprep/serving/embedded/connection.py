@@ -179,6 +179,7 @@ class Triton:
 
         These are the outputs with labels. If no output has labels, the only floating-point vector with more than one
         element is returned. If there are several such vectors, none is returned, because one of them could be a box.
+        A vector without a fixed length is a list, such as the scores of boxes.
         Outputs of models that preprocess images, such as ``transform``, are ignored.
 
         Raises:
@@ -190,7 +191,7 @@ class Triton:
             (name, (found := request.model_input(config)) is not None and (not found.pixels or _is_ours(config)))
             for name, (config, output) in sources.items()
             if len(output["dims"]) == 1
-            and int(output["dims"][0]) != 1
+            and int(output["dims"][0]) > 1
             and output["data_type"] in ("TYPE_FP32", "TYPE_FP16")
         ]
         return labelled or [name for name, is_preprocessing in lists if len(lists) == 1 and not is_preprocessing]

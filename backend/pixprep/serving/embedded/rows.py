@@ -13,6 +13,8 @@ from pixprep.show.summary import summary
 
 # A result of Triton's classification extension: score:class:label, without the label if the model has no label file
 _CLASS = re.compile(r"(-?\d+\.\d+):(\d+)(?::(.*))?")
+MAX_ROW = 16
+"""Maximum number of values of a row in a list of rows."""
 
 
 def row_of(answer: Answer) -> dict[str, Any]:
@@ -20,8 +22,9 @@ def row_of(answer: Answer) -> dict[str, Any]:
 
     The keys are ``file``; ``others``, the other files of the request, if the model compares images; ``latency_ms``; and
     either ``error`` or ``outputs``, the outputs by name. The best classes of an output are a list of objects, a vector
-    is a list, a larger array is its ``summary``, and a saved output is the path of its file. For a supported detector,
-    ``objects`` is a list of the detected objects in the photo, in descending order of their scores.
+    is a list, rows such as boxes are a list of lists, a larger array is its ``summary``, and a saved output is the path
+    of its file. For a supported detector, ``objects`` is a list of the detected objects in the photo, in descending
+    order of their scores.
     """
     row: dict[str, Any] = {"file": str(answer.path), "latency_ms": round(answer.latency_ms, 3)}
     row |= {"others": list(map(str, answer.others))} if answer.others else {}
@@ -46,7 +49,15 @@ def _json_value(array: Any) -> Any:
             {"score": float(match[1]), "class": int(match[2]), "label": match[3]} if match else text
             for text, match in classes(array)
         ]
-    return array.tolist() if array.ndim <= 1 else summary(array)
+    return array.tolist() if array.ndim <= 1 or are_rows(array) else summary(array)
+
+
+def are_rows(array: Any) -> bool:
+    """Return whether an output is a list of short rows, such as boxes, instead of a map or a table of scores.
+
+    The result depends only on the length of a row, so that an output has the same form for every photo.
+    """
+    return bool(array.ndim == 2 and array.shape[1] <= MAX_ROW)
 
 
 def _objects(answer: Answer) -> Mapping[str, Any]:

@@ -24,13 +24,13 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
 from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.adapter import Adapted, Adapter
 from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.build_choices import Choices, as_options, chosen_in, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, missing_decoders, remarks
 from pixprep.serving.repository.door import Door, door_notes
-from pixprep.serving.repository.fit import ensemble_outputs, note_shared_image, notes_on_swapped_axes
-from pixprep.serving.repository.free_dims import freed_model, with_dynamic_dims
+from pixprep.serving.repository.fit import note_shared_image, notes_on_swapped_axes
 from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
@@ -52,7 +52,7 @@ from pixprep.serving.repository.stages import parameters as parameters_of
 from pixprep.serving.repository.tensorrt import Profile, asked
 from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.config import CONFIG_FILE
+from pixprep.serving.triton.config import CONFIG_FILE, INPUT_NAME, STATUS_NAME
 from pixprep.spec import TensorSpec
 
 _GIVE_IO = (
@@ -123,6 +123,15 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     notes: list[str] = []
     if repeated and not preprocess:
         notes += [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
+    adapted = None
+    if onnx or plan:
+        model, graph, weights = _own_classifier(onnx, plan, given.classifier_io or ())
+        if onnx and not plan:
+            adapted, graph = _adapted(given, graph, model, pipelines, chosen)
+            model = adapted.classifier
+            if adapted.is_changed:
+                weights[ONNX_FILE] = graph.SerializeToString(deterministic=True)
+            notes += adapted.notes
     stages = _stages(pipelines, models, chosen, notes, is_of_one_image=given.one_image, asks=not given.boxes_from)
     served, config = stages[0].pipeline, stages[0].config
     chain = chain_from(before, given, stages) if given.boxes_from else None
@@ -132,19 +141,10 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     labels = given.labels or {}
     class_names = [] if isinstance(labels, Mapping) else read_labels(labels)
     heads = {head: read_labels(file) for head, file in labels.items()} if isinstance(labels, Mapping) else {}
-    folder = output / names.classifier
+    folder, is_joined = output / names.classifier, False
     if onnx or plan:
-        model, graph, weights = _own_classifier(onnx, plan, given.classifier_io or ())
-        if given.free_dims and onnx:
-            if model.data_files:
-                raise PipelineError(
-                    f"{onnx.name}: --free-dims does not support separate weight files: save it as one file"
-                )
-            fed = pair(with_dynamic_dims(model), stages, max_batch_size=batch)
-            taken = {port: stage.pipeline.outputs[name].spec for port, (stage, name) in fed.items()}
-            graph = freed_model(graph, onnx.name, taken)
-            model, weights = declared(graph, onnx.name), {**weights, ONNX_FILE: graph.SerializeToString()}
-        pairs = pair(model, stages, max_batch_size=batch)
+        is_joined = adapted is not None and adapted.is_joined
+        pairs = pair(model, stages, max_batch_size=1 if is_joined else batch)
     else:
         model, graph, weights, demo_names = _demo_classifier(folder, force=given.force)
         class_names = class_names or demo_names
@@ -162,13 +162,10 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         {**_declared(port, model_config.served_dims(specs[port.name], images)), "layout": specs[port.name].layout}
         for port in model.inputs
     ]
-    outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in ensemble_outputs(model)]
-    notes += [
-        f'{model.source}: output "{port.name}" has only a batch dimension and is omitted: if clients need it, export '
-        "it as [batch, 1]"
-        for port in model.outputs
-        if port not in ensemble_outputs(model)
-    ]
+    passed = adapted.passed if adapted else ()
+    sent = [_declared(port, (port.shape or ())[1:]) for port in passed]
+    outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in model.outputs]
+    inputs += sent
     if not (class_names or heads or model.labels or given.force):
         of_model = {
             name: each for name, each in weights.items() if name != PLAN_FILE or not onnx
@@ -178,9 +175,10 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
         for note in (note_shared_image, notes_on_swapped_axes, lost_boxes):
             notes += note(model, stage.pipeline, own)
-    check_heads(model.outputs, heads)
-    named, classes = ("", ()) if heads else labelled(model.outputs, class_names, model.labels)
-    notes += unlabelled(model.outputs, named, classes)
+    scores = [each for each in model.outputs if not adapted or each.name not in adapted.lists]
+    check_heads(scores, heads)
+    named, classes = ("", ()) if heads else labelled(scores, class_names, model.labels)
+    notes += unlabelled(scores, named, classes)
     label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:
         source = printable(model.source)
@@ -201,21 +199,24 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         )
     labels_of = [{**entry, "label_filename": label_files.get(entry["name"], "")} for entry in outputs]
     # without batching, dims include the rows
-    by_row = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in outputs]
-    if is_empty:  # Triton 2.51 does not execute a batch of 0 for a model with batching
+    length = 1 if is_joined else -1
+    by_row = [{**entry, "dims": [length, *entry["dims"]]} if rows else entry for entry in outputs]
+    if is_empty or is_joined:  # Triton 2.51 does not execute a batch of 0 for a model with batching
         batch = 0
-        rowwise = (
-            [{**each, "dims": [-1, *each["dims"]], "layout": None} for each in some] for some in (inputs, labels_of)
-        )
-        inputs, labels_of = rowwise
+        inputs = [{**each, "dims": [-1, *each["dims"]], "layout": None} for each in inputs]
+        labels_of = [{**each, "dims": [length, *each["dims"]]} for each in labels_of]
     files: dict[str, Content] = {CONFIG_FILE: pbtxt.classifier(classifier, batch, inputs, labels_of)}
     files |= {f"1/{file}": content for file, content in weights.items()}
     for head, label_file in label_files.items():
         files[label_file] = "".join(f"{label}\n" for label in heads.get(head, classes))
     if classifier != "tensorrt":
         files["1/model.py"] = onnx_classifier()
-    steps = [*(stage.step for stage in stages), last_step(names.classifier, model, pairs)]
-    ends = (ensemble_inputs(stages), [*by_row, *extras(stages, pairs)])
+    steps = [
+        *(stage.step for stage in stages),
+        last_step(names.classifier, model, pairs, passed),
+    ]
+    by_clients = [{**entry, "dims": [-1, *entry["dims"]]} if rows else entry for entry in sent]
+    ends = ([*ensemble_inputs(stages), *by_clients], [*by_row, *extras(stages, pairs)])
     if chain:
         steps, ends = [*chain.steps, *steps], chain.ends(*ends)
     pictures: Mapping[str, Content] = {}
@@ -402,6 +403,46 @@ def _own_classifier(
     model = declared(graph, onnx.name)
     check_data_files(graph, onnx.parent, onnx.name)
     return model, graph, {ONNX_FILE: content, **{name: onnx.parent / name for name in model.data_files}, **plans}
+
+
+def _adapted(
+    given: BuildOptions, graph: Any, model: Classifier, pipelines: Mapping[str, Pipeline], chosen: Choices
+) -> tuple[Adapted, Any]:
+    """Convert the user's ONNX file to the form that the ensemble needs, and return it with its ``onnx.ModelProto``.
+
+    If a request can have only one image, ``chosen`` receives the maximum batch size 1.
+
+    Raises:
+        PipelineError: The file does not match the pipelines, or the user has chosen a larger batch.
+    """
+    served = {port: pipeline.for_serving() for port, pipeline in pipelines.items()}
+    if any(pipeline.plan.is_packed for pipeline in served.values()):
+        return Adapted(model), graph
+    assert given.onnx
+    is_of_rows = any(pipeline.plan.takes_boxes for pipeline in served.values())
+    adapter = Adapter(graph, model, served, given.onnx.parent, given.constants or {})
+    adapter.convert_inputs()
+    if given.free_dims:
+        adapter.free()
+    adapted = adapter.convert_outputs(is_of_rows=is_of_rows)
+    taken = [INPUT_NAME, STATUS_NAME, *(name for each in served.values() for name in (*each.inputs, *each.outputs))]
+    for tensor in adapted.passed:
+        if tensor.name in taken:
+            raise PipelineError(
+                f'{model.source}: input "{tensor.name}": the ensemble already has a tensor with this name: rename it'
+            )
+    if adapted.one_image and not is_of_rows:
+        if chosen.setdefault("max_batch_size", 1) != 1:
+            raise PipelineError(
+                f"{model.source}: {adapted.one_image}, so a request can have only one image: leave out "
+                "--max-batch-size, or pass 1"
+            )
+        free = "; --free-dims tries to change that" * ("is fixed" in adapted.one_image)
+        adapted = replace(
+            adapted,
+            notes=(*adapted.notes, f"{model.source}: a request has one image, because {adapted.one_image}{free}"),
+        )
+    return adapted, adapter.model
 
 
 def _profile(model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool) -> Profile:

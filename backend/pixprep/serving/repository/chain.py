@@ -102,11 +102,12 @@ def chain_from(repository: Repository, given: BuildOptions, stages: Sequence[Sta
         {"name": each, "data_type": found[each]["data_type"], "dims": [*batch, *map(int, found[each]["dims"])]}
         for each in used
     ]
+    boxes = [name for name, spec in stage.pipeline.inputs.items() if spec.kind == "box"]
     assert file
     return Chain(
         model=model,
         files={
-            CONFIG_FILE: pbtxt.rows(takes, rows, is_batched=bool(batch)),
+            CONFIG_FILE: pbtxt.rows(takes, rows, boxes=boxes, is_batched=bool(batch)),
             "1/model.py": _MODEL,
             f"1/{_FUNCTION}.py": file.resolve(),
         },

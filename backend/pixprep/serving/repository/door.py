@@ -193,7 +193,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
     for tensor in found.outputs:
         yield f'output "{tensor.name}" {tensor}'
         if is_batch_second(tensor):
-            yield "       the batch is the second dimension: build prints code that appends a Transpose"
+            yield "       the batch is the second dimension: build appends a Transpose"
     heads = [each.name for each in found.outputs if each.shape and len(each.shape) == 2 and each.shape[1] != 1]
     if len(heads) > 1:
         yield f"       to label several outputs, pass --labels {heads[0]}=FILE for each of them"

@@ -19,7 +19,7 @@ from pixprep.spec import DType, Layout, SizeDType, TensorSpec
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
-_OPS_OF_INPUTS = {
+OPS_OF_INPUTS = {
     "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',
     "scale_factor": '{"op": "scale_factor"}',
@@ -82,22 +82,10 @@ def check_outputs(
         is_packed: Whether the classifier has no batch dimension, because its images are concatenated.
     """
     try:
-        for tensor in ensemble_outputs(classifier):
-            if max_batch_size > 1 and is_batch_second(tensor):
-                raise PipelineError(*transposed(tensor, classifier.source))  # noqa: TRY301
+        for tensor in classifier.outputs:
             _check_output(tensor, taken, max_batch_size, is_packed=is_packed)
     except PipelineError as error:
-        first, *lines = error.args
-        raise PipelineError(f"{classifier.source}: {first}", *lines) from None
-
-
-def ensemble_outputs(classifier: Classifier) -> tuple[Tensor, ...]:
-    """Return the outputs of the classifier that become outputs of the ensemble.
-
-    An output that only has a batch dimension, such as a number of boxes, is omitted if other outputs exist.
-    """
-    wide = [tensor for tensor in classifier.outputs if tensor.shape is None or len(tensor.shape) > 1]
-    return tuple(wide) or classifier.outputs
+        raise PipelineError(f"{classifier.source}: {error}") from None
 
 
 def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
@@ -128,7 +116,7 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
                 f'the model has the input "{tensor.name}", {tensor}, but a pipeline only returns images and their '
                 "sizes: export the model without it, or write your own ensemble with a step that computes it"
             )
-    known = [f"{_OPS_OF_INPUTS[name]} for {name}" for name in open_ if name in _OPS_OF_INPUTS]
+    known = [f"{OPS_OF_INPUTS[name]} for {name}" for name in open_ if name in OPS_OF_INPUTS]
     raise PipelineError(
         f"the model has the inputs {_quoted(wanted)}, but the pipeline has the outputs "
         f"{_quoted(list(pipeline.outputs))}: add an output with the name of each input"
@@ -216,8 +204,18 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline returns {list(spec.shape)}, but input "{tensor.name}" of the model is {list(wanted)}: '
-            f"{mend_dims(output, wanted, _sides(tensor)) or export}"
+            f"{mend_dims(output, wanted, _sides(tensor)) or _channels_fault(spec, wanted) or export}"
         )
+
+
+def _channels_fault(spec: TensorSpec, wanted: Sequence[int]) -> str:
+    """Return the reason if a model needs a number of channels that no image has, or an empty string."""
+    is_alike = len(wanted) == len(spec.shape) and not {*_COLORS, 4, -1} & set(wanted)
+    count = spec.lengths_of(wanted)["c"] if is_alike and "c" in spec.lengths else 0
+    if not count:
+        return ""
+    stacked = f", such as {count // 3} stacked images," * (count % 3 == 0)
+    return f"{count} channels{stacked} do not fit, because an image has 1, 3 or 4 channels"
 
 
 def _fix_size(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
@@ -261,24 +259,6 @@ def is_batch_second(tensor: Tensor) -> bool:
     """Return whether an output is time-major: its first dimension is fixed, and its second is the dynamic batch."""
     shape = tensor.shape or ()
     return len(shape) > 2 and shape[0] > 0 and shape[1] == -1 and -1 not in shape[2:]
-
-
-def transposed(tensor: Tensor, source: str) -> list[str]:
-    """Return the error message for a time-major output, followed by lines of code that append a Transpose node."""
-    shape = tensor.shape or ()
-    name, order = f"{tensor.name}_by_image", [1, 0, *range(2, len(shape))]
-    return [
-        f'output "{tensor.name}" {list(shape)} has the batch as second dimension, but Triton requires it first: append '
-        "a Transpose to the file by running this code in its folder",
-        "import onnx",
-        f"model = onnx.load({source!r})",
-        f"(output,) = [each for each in model.graph.output if each.name == {tensor.name!r}]",
-        f"node = onnx.helper.make_node('Transpose', [{tensor.name!r}], [{name!r}], perm={order})",
-        "model.graph.node.append(node)",
-        "kind = output.type.tensor_type.elem_type",
-        f"output.CopyFrom(onnx.helper.make_tensor_value_info({name!r}, kind, {['batch', shape[0], *shape[2:]]}))",
-        f"onnx.save(model, {source!r})",
-    ]
 
 
 def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:

@@ -1,10 +1,11 @@
-"""Program that runs an ONNX file once, in a separate process so that a crash or high memory use does no harm.
+"""Program that runs an ONNX file, in a separate process so that a crash or high memory use does no harm.
 
 python -m pixprep.serving.repository.onnx_trial model.onnx
 
-The program reads the inputs by name from ``inputs.npz`` in the current folder, and writes the outputs by number to
-``outputs.npz``. If the run fails, the program searches for an input shape that the model accepts, and writes this shape
-to ``shape.json``.
+The program runs the file once for each set of inputs. It reads set N by name from ``inputsN.npz`` in the current
+folder, and writes the outputs by number to ``outputsN.npz``. If the first run fails, the program searches for an input
+shape that the model accepts, writes this shape to ``shape.json``, and exits. If another run fails, the program writes
+the reason to ``failureN``.
 """
 
 from __future__ import annotations
@@ -27,24 +28,32 @@ _SEARCH_S = 5.0
 
 
 def main(onnx: str) -> None:
-    """Run an ONNX file once, as the docstring of this module describes."""
+    """Run an ONNX file, as the docstring of this module describes."""
     limit_memory()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = cores()
     session = onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
-    with np.load("inputs.npz") as found:
-        inputs = dict(found)
-    try:
-        outputs = session.run([tensor.name for tensor in session.get_outputs()], inputs)
-    except Exception:
-        if len(inputs) == 1:
-            Path("shape.json").write_text(json.dumps(_shape(session, *inputs.values())), encoding="utf-8")
-        raise
-    arrays = [np.asarray(value) for value in outputs]
-    numbers = [
-        array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays
-    ]  # only numeric outputs are saved
-    np.savez("outputs.npz", **{str(index): array for index, array in enumerate(numbers)})
+    for number in range(len(list(Path().glob("inputs*.npz")))):
+        with np.load(f"inputs{number}.npz") as found:
+            inputs = dict(found)
+        try:
+            outputs = session.run([tensor.name for tensor in session.get_outputs()], inputs)
+        except Exception as error:
+            if number:
+                Path(f"failure{number}").write_text(_first_line(error), encoding="utf-8")
+                continue
+            if len(inputs) == 1:
+                Path("shape.json").write_text(json.dumps(_shape(session, *inputs.values())), encoding="utf-8")
+            raise
+        arrays = [np.asarray(value) for value in outputs]
+        numbers = [
+            array if array.dtype.kind in "fiub" else np.zeros(0) for array in arrays
+        ]  # only numeric outputs are saved
+        np.savez(f"outputs{number}.npz", **{str(index): array for index, array in enumerate(numbers)})
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _shape(session: Any, example: Any) -> list[int] | None:
@@ -79,4 +88,4 @@ if __name__ == "__main__":
     try:
         main(*sys.argv[1:])
     except Exception as error:  # noqa: BLE001  (ONNX Runtime's exceptions have no common base class)
-        sys.exit((str(error) or type(error).__name__).splitlines()[0])
+        sys.exit(_first_line(error))

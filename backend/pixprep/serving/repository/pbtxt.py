@@ -162,12 +162,13 @@ def preprocess(config: Config) -> str:
     )
 
 
-def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: bool) -> str:
+def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, boxes: Sequence[str], is_batched: bool) -> str:
     """Return the ``config.pbtxt`` of the model that converts a detector's outputs to boxes, as text.
 
     Args:
         inputs: Inputs of the model, which are outputs of the detector.
         outputs: Outputs of the model, which are inputs of the preprocess model.
+        boxes: Names of the outputs that are boxes.
         is_batched: Whether the inputs have a batch dimension. The length of this dimension is 1.
     """
     return _text(
@@ -175,7 +176,7 @@ def rows(inputs: Sequence[Config], outputs: Sequence[Config], *, is_batched: boo
         'backend: "python"\nmax_batch_size: 0',
         _tensors("input", inputs),
         _tensors("output", outputs),
-        *_parameters({"batched": "true"} if is_batched else {}),
+        *_parameters({"boxes": "\n".join(boxes)} | ({"batched": "true"} if is_batched else {})),
         "instance_group { kind: KIND_CPU }",
     )
 

@@ -16,7 +16,7 @@ from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.models import Tensor, suggest
 
 _SAME_NAMES = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
-_FROM_ONNX = {
+FROM_ONNX = {
     "FLOAT": "TYPE_FP32",
     "FLOAT16": "TYPE_FP16",
     "DOUBLE": "TYPE_FP64",
@@ -98,7 +98,7 @@ def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
         if not match:
             raise PipelineError(f'--classifier-io: expected NAME:TYPE:DIMS such as {_IO_EXAMPLE}, not "{text}"')
         name, type_, dims = match.groups()
-        types = [known.removeprefix("TYPE_") for known in _FROM_ONNX.values()]
+        types = [known.removeprefix("TYPE_") for known in FROM_ONNX.values()]
         if type_ not in types:
             raise PipelineError(f'--classifier-io: "{text}": unknown type "{type_}"; {suggest(type_.upper(), types)}')
         tensors.append(Tensor(name, f"TYPE_{type_}", (-1, *map(int, dims.split("x")))))
@@ -253,6 +253,6 @@ def _tensors(part: Any) -> Iterator[Any]:
 def _from_onnx(value: Any, type_name: Any) -> Tensor:
     tensor = value.type.tensor_type  # empty if the value is a sequence or a map
     shape = tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
-    data_type = _FROM_ONNX.get(type_name(tensor.elem_type), "")
+    data_type = FROM_ONNX.get(type_name(tensor.elem_type), "")
     dim_names = tuple(dim.dim_param or str(dim.dim_value) for dim in tensor.shape.dim)
     return Tensor(value.name, data_type, shape if tensor.HasField("shape") else None, dim_names=dim_names)

@@ -4,6 +4,9 @@
 a numeric input of a pipeline, such as boxes (n, 4) or quads (n, 4, 2). The parameters of the function are outputs of
 the detector for one photo, without the batch dimension. The function returns the rows of the pipeline's input, or a
 dict of the rows of each input if there are several. Without detections, it returns an empty list.
+
+Boxes without a pixel are omitted, because the preprocess model would reject their photo. Such boxes are in
+the padding of a letterbox, and ``boxes_to_original`` clips them to the edge of the photo.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ class TritonPythonModel:
         self._name = args["model_name"]
         path = Path(args["model_repository"], args["model_version"], _FILE)
         self._inputs = [entry["name"] for entry in config["input"]]
-        self._is_batched = "batched" in config["parameters"]
+        parameters = {name: entry["string_value"] for name, entry in config["parameters"].items()}
+        self._is_batched = "batched" in parameters
+        self._boxes = [name for name in parameters.get("boxes", "").split("\n") if name]
         self._outputs = {
             entry["name"]: (
                 [int(length) for length in entry["dims"][1:]],
@@ -61,7 +66,9 @@ class TritonPythonModel:
         try:
             arrays = {name: pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self._inputs}
             found = self._rows(**{name: array[0] if self._is_batched else array for name, array in arrays.items()})
-            tensors = [pb_utils.Tensor(name, self._array(name, found)) for name in self._outputs]
+            rows = {name: self._array(name, found) for name in self._outputs}
+            kept = self._with_pixels(rows)
+            tensors = [pb_utils.Tensor(name, np.ascontiguousarray(array[kept])) for name, array in rows.items()]
         except Exception as error:  # noqa: BLE001  (the user's code may raise anything)
             pb_utils.Logger.log_error(traceback.format_exc())
             words = f"{self._name}: {_FILE}: {type(error).__name__}: {error}"
@@ -80,4 +87,22 @@ class TritonPythonModel:
             return np.zeros((0, *dims), dtype)
         if list(array.shape[1:]) != dims:
             raise ValueError(f'rows returns the shape {list(array.shape)} for "{name}", which must be {["n", *dims]}')
-        return np.ascontiguousarray(array, dtype)
+        return array.astype(dtype)
+
+    def _with_pixels(self, rows: Mapping[str, Any]) -> Any:
+        """Return which rows do not have an empty box, after the rounding of the op ``crop``.
+
+        Other invalid boxes, such as inverted or normalized boxes, remain, so that the preprocess model reports them.
+
+        Raises:
+            ValueError: The inputs have different numbers of rows.
+        """
+        if len({len(array) for array in rows.values()}) > 1:
+            raise ValueError(
+                f"rows returns { {name: len(array) for name, array in rows.items()} } rows: return as many of each"
+            )
+        kept = np.ones(len(next(iter(rows.values()))), bool)
+        for name in self._boxes:
+            edges = rows[name] if (rows[name] <= 1).all() else np.rint(rows[name])
+            kept &= (edges[:, :2] != edges[:, 2:]).all(axis=1)
+        return kept

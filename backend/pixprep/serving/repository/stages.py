@@ -10,8 +10,8 @@ from math import prod
 from pixprep.errors import PipelineError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
-from pixprep.serving.repository.fit import check_inputs, check_outputs, connect, ensemble_outputs
-from pixprep.serving.repository.models import suggest
+from pixprep.serving.repository.fit import check_inputs, check_outputs, connect
+from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.repository.writer import Content
@@ -168,7 +168,8 @@ def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
     ]
 
 
-def last_step(classifier: str, model: Classifier, pairs: Pairs) -> Step:
-    """Return the last step of the ensemble, which calls the classifier."""
+def last_step(classifier: str, model: Classifier, pairs: Pairs, passed: Sequence[Tensor]) -> Step:
+    """Return the last step of the ensemble, which calls the classifier. Clients send the inputs in ``passed``."""
     inputs = {port: stage.named(name) for port, (stage, name) in pairs.items()}
-    return Step(classifier, inputs, {tensor.name: tensor.name for tensor in ensemble_outputs(model)})
+    inputs |= {tensor.name: tensor.name for tensor in passed}
+    return Step(classifier, inputs, {tensor.name: tensor.name for tensor in model.outputs})

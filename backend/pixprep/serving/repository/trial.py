@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.decoders import Encoded
+from pixprep.engine.decoders.turbo import jpeg_of
 from pixprep.engine.engine import Engine
 from pixprep.errors import PipelineError, install
 from pixprep.pipeline.ops import Transform
@@ -39,7 +40,7 @@ Array = npt.NDArray[Any]
 LIMIT_S = 30.0
 MAX_ONNX_BYTES = 1 << 30
 """Maximum size of a model file in bytes. Larger files take too long to load for a preview."""
-_BEST = 3
+_BEST, _BLOCKS = 3, 8
 _REFUSED = {"onnx_trial": "ONNX Runtime could not run it: ", "tensorrt_trial": "TensorRT for RTX failed: "}
 _FIX_SIZES = "export the model with fixed sizes, and use these in the pipeline"
 _MAX_CHARS = 300  # maximum length of an error message
@@ -146,9 +147,8 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
         pairs = connect(classifier, pipelines[producer], max_batch_size=1)
         feeds = {port: (producer, output) for port, output in pairs.items()}
     tensors = {producer: _tensors(pipelines[producer], encoded) for producer in sorted(target.models)}
-    outputs, takes = run_onnx(
-        onnx, {port: tensors[producer][name] for port, (producer, name) in feeds.items()}, limit_s
-    )
+    fed = {port: tensors[producer][name] for port, (producer, name) in feeds.items()}
+    (outputs,), takes = run_onnx(onnx, [fed], limit_s)
     sources = {port: pipelines[producer].outputs[name] for port, (producer, name) in feeds.items()}
     if isinstance(outputs, str):
         if _server_would_fail(target.version, outputs):
@@ -196,6 +196,17 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
         yield f'"{name}": {", ".join(named)}'
 
 
+def example_tensors(pipeline: Pipeline, kind: Literal["noise", "black", "white"]) -> dict[str, Array]:
+    """Return the outputs of a pipeline for a photo of 480 x 640 pixels, with the batch dimension first.
+
+    Raises:
+        PixprepError: The pipeline rejects the photo.
+    """
+    blocks = np.random.default_rng(0).integers(0, 256, (_BLOCKS, _BLOCKS, 3), np.uint8)
+    pixels = blocks if kind == "noise" else np.full_like(blocks, 255 * (kind == "white"))
+    return _tensors(pipeline, jpeg_of(pixels.repeat(480 // _BLOCKS, 0).repeat(640 // _BLOCKS, 1)))
+
+
 def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
     """Return the outputs of a pipeline for one photo, with the batch dimension first."""
     is_still = not is_clip(pipeline, encoded)
@@ -207,7 +218,7 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
     if pipeline.plan.is_packed:
         return {name: batch.packed(name) for name in specs}
     return {
-        name: _repeated(tensor, specs[name]) if is_still else tensor
+        name: _repeated(np.stack(tensor), specs[name]) if is_still else np.stack(tensor)
         for name, tensor in batch.outputs.items()
         if name in specs
     }
@@ -228,21 +239,36 @@ def _server_would_fail(version: Version, reason: str) -> bool:
     return is_same and reason.startswith(_REFUSED["onnx_trial"]) and "alloc" not in reason
 
 
-def run_onnx(onnx: Path, inputs: Mapping[str, Array], limit_s: float) -> tuple[list[Array] | str, list[int] | None]:
-    """Run an ONNX file in a separate process.
+def run_onnx(
+    onnx: Path, inputs: Sequence[Mapping[str, Array]], limit_s: float
+) -> tuple[list[list[Array] | str], list[int] | None]:
+    """Run an ONNX file in a separate process, once for each set of inputs.
 
     Returns:
-        The outputs in the order of the file, or the reason for the failure as a string; and, after a failure, an input
-        shape that the model accepts, or None if such a shape was not found.
+        For each set, the outputs in the order of the file, or the reason for the failure as a string; and, after a
+        failure with the first set, an input shape that the model accepts, or None if such a shape was not found.
     """
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
-        with Path(folder, "inputs.npz").open("wb") as file:
-            np.savez(file, **inputs)
+        for number, arrays in enumerate(inputs):
+            with Path(folder, f"inputs{number}.npz").open("wb") as file:
+                np.savez(file, **arrays)
         if fault := run_program("onnx_trial", onnx, folder, limit_s):
             shape = Path(folder, "shape.json")
-            return fault, json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
-        with np.load(Path(folder, "outputs.npz")) as found:
-            return [found[str(index)] for index in range(len(found.files))], None
+            takes = json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
+            return [fault] * len(inputs), takes
+        outputs: list[list[Array] | str] = []
+        for number in range(len(inputs)):
+            failure = Path(folder, f"failure{number}")
+            if failure.is_file():
+                outputs.append(f"{_REFUSED['onnx_trial']}{_shortened(failure.read_text(encoding='utf-8'))}")
+                continue
+            with np.load(Path(folder, f"outputs{number}.npz")) as found:
+                outputs.append([found[str(index)] for index in range(len(found.files))])
+        return outputs, None
+
+
+def _shortened(message: str) -> str:
+    return _LOCATION.sub("", message)[:_MAX_CHARS]
 
 
 def run_program(name: str, onnx: Path, folder: str, limit_s: float) -> str:
@@ -262,8 +288,8 @@ def run_program(name: str, onnx: Path, folder: str, limit_s: float) -> str:
     if not done.returncode:
         return ""
     printed = done.stderr.decode(errors="replace").strip().replace(str(onnx.resolve()), onnx.name)
-    last = _LOCATION.sub("", printed.splitlines()[-1]) if printed else ""
-    return f"{_REFUSED[name]}{last[:_MAX_CHARS] or f'signal {-done.returncode}'}"
+    last = _shortened(printed.splitlines()[-1]) if printed else ""
+    return f"{_REFUSED[name]}{last or f'signal {-done.returncode}'}"
 
 
 def _scored(classifier: Classifier, outputs: Sequence[Array], labels: Sequence[str]) -> int | None:
