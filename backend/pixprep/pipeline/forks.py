@@ -16,7 +16,7 @@ from pixprep.pipeline.ops import Op, op_name
 from pixprep.pipeline.ops.choices import Choice, as_choice
 from pixprep.pipeline.walk import CompiledSide, Item, at, compile_side, items, meaning
 from pixprep.plan.draws.augments import RandomStep
-from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, TensorPlan
+from pixprep.plan.output_plans import AnnotationPlan, MaskPlan
 from pixprep.plan.plan import Fork
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
@@ -118,9 +118,9 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], ite
 
 def _check_same_meaning(first: CompiledSide, other: CompiledSide) -> None:
     """Raise PipelineError if the meaning of a tensor differs between two outcomes. The sizes of a tensor may differ."""
-    for name, plan in first.plan.outputs.items():
-        theirs = other.plan.outputs[name]
-        if isinstance(plan, TensorPlan) and isinstance(theirs, TensorPlan):
+    for name, plan in first.plan.tensors.items():
+        theirs = other.plan.tensors.get(name)
+        if theirs is not None:
             pairs = meaning(first.outputs[name].spec, plan), meaning(other.outputs[name].spec, theirs)
             for what, value in pairs[0].items():
                 if value != pairs[1][what]:

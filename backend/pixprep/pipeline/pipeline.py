@@ -30,7 +30,6 @@ from pixprep.pipeline.ops import (
     op_name,
 )
 from pixprep.pipeline.walk import CompiledSide, Node, Output, at, meaning, n_bytes, op_label
-from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.finding import listed
 from pixprep.plan.steps.operators import Operator, OperatorCall
@@ -366,18 +365,15 @@ def _check_same_meaning(training: CompiledSide, serving: CompiledSide) -> None:
     Raises:
         PipelineError: A serving tensor does not exist in training, or its dtype, layout, channels or values differ.
     """
-    for name, output in serving.outputs.items():
-        served = serving.plan.outputs[name]
-        if not isinstance(served, TensorPlan):
-            continue
-        trained = training.plan.outputs.get(name)
-        if not isinstance(trained, TensorPlan):
+    for name, served in serving.plan.tensors.items():
+        trained = training.plan.tensors.get(name)
+        if trained is None:
             raise PipelineError(
                 f'ops: the serving tensor "{name}" does not exist in training: '
                 'use one tensor without "only", or two tensors with the same "name"'
             )
         expected = meaning(training.outputs[name].spec, trained)
-        meanings = meaning(output.spec, served)
+        meanings = meaning(serving.outputs[name].spec, served)
         for what, here in meanings.items():
             if here != (there := expected[what]):
                 raise PipelineError(

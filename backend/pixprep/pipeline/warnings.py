@@ -15,7 +15,7 @@ from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops import CenterCrop, Letterbox, Normalize, Op, Pad, changed
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
-from pixprep.plan.output_plans import OutputPlan, TensorPlan
+from pixprep.plan.output_plans import TensorPlan
 
 _MIN_WIDTH, _MAX_VALUE = 0.5, 20.0
 """Minimum width of a usual range, and maximum absolute value in a usual range."""
@@ -43,8 +43,8 @@ def odd_ranges(pipeline: Pipeline) -> list[str]:
 def _range_warning(pipeline: Pipeline, output: Output) -> str:
     """Return the warning about the range of a tensor, or an empty string if the range is usual."""
     places = [index for index, op in enumerate(pipeline.ops) if isinstance(op, Normalize) and op in output.chain]
-    plan = pipeline.plan.outputs[output.name]
-    if not places or not isinstance(plan, TensorPlan) or plan.calls:  # a custom operator may return any values
+    plan = pipeline.plan.tensors.get(output.name)
+    if not places or plan is None or plan.calls:  # a custom operator may return any values
         return ""
     reason = _problem(extremes(pipeline, output.name))
     if not reason:
@@ -63,8 +63,7 @@ def _range_warning(pipeline: Pipeline, output: Output) -> str:
 
 def extremes(pipeline: Pipeline, name: str) -> npt.NDArray[np.float64]:
     """Return the minimum and the maximum value of each channel of a tensor, as an array (channels, 2)."""
-    plan = pipeline.plan.outputs[name]
-    assert isinstance(plan, TensorPlan)
+    plan = pipeline.plan.tensors[name]
     pixels = np.tile(np.array([0, 255], np.float32), (len(plan.channels), 1))
     if plan.resized_values is not None:
         pixels = plan.resized_values[list(plan.channels)][:, [0, 255]]
@@ -109,20 +108,17 @@ def unlike_sides(pipeline: Pipeline) -> list[str]:
     """Return a warning for each tensor that training and serving resize with different filters."""
     if not pipeline.has_sides or len(pipeline.sides) < 2:
         return []
-    training = pipeline.for_training().plan.outputs
+    training = pipeline.for_training().plan.tensors
     return [
         f'"{name}": training resizes with {ours}, but serving with {theirs}: the pixels differ'
-        for name, output in pipeline.for_serving().plan.outputs.items()
-        if isinstance(output, TensorPlan)
-        and (ours := _filter(training[name])) != (theirs := _filter(output))
-        and ours
-        and theirs
+        for name, plan in pipeline.for_serving().plan.tensors.items()
+        if (ours := _filter(training[name])) != (theirs := _filter(plan)) and ours and theirs
     ]
 
 
-def _filter(plan: OutputPlan) -> str:
+def _filter(plan: TensorPlan) -> str:
     """Return the fields that define a tensor's resize filter, or an empty string if the tensor is not resized."""
-    resize = plan.geometry.resize if isinstance(plan, TensorPlan) else None
+    resize = plan.geometry.resize
     if resize is None:
         return ""
     return f'"like": "{resize.like}", "filter": "{resize.filter}", "antialias": {str(resize.antialias).lower()}'
@@ -135,10 +131,10 @@ def black_margins(pipeline: Pipeline) -> list[str]:
 
 def _padding_warning(pipeline: Pipeline, output: Output) -> str:
     """Return a warning with the first common photo size that is padded, or an empty string if no size is padded."""
-    plan = pipeline.plan.outputs[output.name]
+    plan = pipeline.plan.tensors.get(output.name)
     is_intended = any(isinstance(op, Pad | Letterbox) for op in output.chain)
     crops = [index for index, op in enumerate(pipeline.ops) if isinstance(op, CenterCrop) and op in output.chain]
-    if not isinstance(plan, TensorPlan) or is_intended or not crops:
+    if plan is None or is_intended or not crops:
         return ""
     for photo, content in _content_sizes(plan):
         height, width = plan.geometry.place(*photo).canvas
