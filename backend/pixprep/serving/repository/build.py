@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,13 @@ from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.adapter import Adapted, Adapter
 from pixprep.serving.repository.backend import onnx_classifier
-from pixprep.serving.repository.build_choices import Choices, as_options, chosen_in, configuration, last_choices
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, missing_decoders, remarks
 from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.fit import note_shared_image, notes_on_swapped_axes
 from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
-from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names
+from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, STAMP, Names
 from pixprep.serving.repository.picture_step import picture_step
 from pixprep.serving.repository.ports import (
     PLAN_BYTES,
@@ -45,14 +45,14 @@ from pixprep.serving.repository.ports import (
     plan_fault,
 )
 from pixprep.serving.repository.positions import lost_boxes
-from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Repository, Version
+from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
 from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
 from pixprep.serving.repository.stages import parameters as parameters_of
 from pixprep.serving.repository.tensorrt import Profile, asked
 from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
-from pixprep.serving.triton.config import CONFIG_FILE, INPUT_NAME, STATUS_NAME
+from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, INPUT_NAME, PIXELS, STATUS_NAME
 from pixprep.spec import TensorSpec
 
 _GIVE_IO = (
@@ -480,3 +480,98 @@ def _packed_shape(spec: TensorSpec, end: str) -> tuple[int, ...]:
     most = spec.largest[0]
     counts = {"min": spec.patches.merge**2, "opt": max(spec.patches.merge**2, most // 4), "max": most}
     return (counts[end], *spec.largest[1:])
+
+
+Choices = dict[str, Any]
+"""Options of a build that the next build repeats, by the names of their fields in ``BuildOptions``."""
+_REPEATED = ("input_", "on_error", "max_batch_size", "parameters", "odd_range")
+_INPUTS: dict[str, list[model_config.Config]] = {
+    "bytes": [],
+    "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
+}
+
+
+def chosen_in(given: BuildOptions) -> Choices:
+    """Return the options that the user has set, among those that the next build repeats."""
+    chosen = {name: getattr(given, name) for name in _REPEATED}
+    return {name: value for name, value in chosen.items() if value is not None and value is not False}
+
+
+def configuration(pipeline: Pipeline, choices: Choices) -> model_config.Config:
+    """Return the configuration of the preprocess model.
+
+    Raises:
+        PipelineError: An option is invalid.
+    """
+    max_batch_size = choices.get("max_batch_size")
+    if max_batch_size is not None and max_batch_size < 1:
+        raise PipelineError(f"max_batch_size must be at least 1, not {max_batch_size}")
+    parameters = {**choices.get("parameters", {})}
+    if choices.get("on_error", "fail") != "fail":
+        parameters["on_error"] = choices["on_error"]
+    if choices.get("odd_range"):
+        parameters["odd_range"] = "meant"
+    if pipeline.plan.takes_boxes:  # a batch of the classifier consists of the boxes of one photo
+        if max_batch_size:
+            parameters.setdefault("max_boxes", str(max_batch_size))
+        max_batch_size = 0
+    if pipeline.plan.is_packed and max_batch_size:
+        raise PipelineError(
+            "--max-batch-size: the patches of all images of a request are one tensor without a batch dimension: leave "
+            "the option out"
+        )
+    config = {
+        "max_batch_size": max_batch_size or 0,
+        "parameters": model_config.parameters(parameters),
+        "input": _INPUTS[choices.get("input_", "bytes")],
+    }
+    return model_config.complete(config, pipeline)
+
+
+def last_choices(model: Model, *, is_shared: bool) -> Choices:
+    """Recover the options of the build that wrote a preprocess model from its configuration.
+
+    The result is empty if ``build`` did not write the model. It is also empty if the user has changed the model, unless
+    the model is shared.
+
+    Args:
+        model: The preprocess model.
+        is_shared: Whether the new ensemble shares the model instead of replacing it.
+    """
+    if model.is_unchanged not in ((True, False) if is_shared else (True,)):
+        return {}
+    derived = (PIXELS, FRAMES, EXAMPLES, STAMP)
+    written = sorted(model_config.texts(model.config).items())
+    parameters = {key: text for key, text in written if key not in derived}
+    on_error, odd_range = parameters.pop("on_error", None), parameters.pop("odd_range", None)
+    batch = model.config.get("max_batch_size", 0)
+    if not batch and parameters.get("max_boxes", "").isdecimal():
+        batch = int(parameters.pop("max_boxes"))
+    dali = (_INPUTS["dali"][0]["name"], _INPUTS["dali"][0]["data_type"])
+    inputs = [(entry.get("name"), entry.get("data_type")) for entry in model.config.get("input", [])]
+    found: Choices = {
+        "input_": "dali" if dali in inputs else None,
+        "on_error": on_error,
+        "max_batch_size": batch,
+        "parameters": parameters,
+        "odd_range": odd_range == "meant",
+    }
+    found = {key: value for key, value in found.items() if value}
+    with suppress(PipelineError, SetupError):  # the old pipeline may no longer load
+        version = model.newest
+        implied = version and configuration(version.pipeline.for_serving(), {**found, "max_batch_size": None})
+        if implied and implied["max_batch_size"] == found.get("max_batch_size"):
+            del found["max_batch_size"]
+    return found
+
+
+def as_options(choices: Choices) -> str:
+    """Format options as command-line options."""
+    arguments = []
+    for key, value in choices.items():
+        option = f"--{key.removesuffix('_').replace('_', '-')}"
+        if key == "parameters":
+            arguments += [word for pair in value.items() for word in ("--parameter", "=".join(pair))]
+        else:
+            arguments += [option] if value is True else [option, str(value)]
+    return shlex.join(arguments)
