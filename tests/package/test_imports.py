@@ -73,7 +73,7 @@ HOMES = {
     "av": {"engine.decoders.clips.decoder", "gpu.nvdec", "engine.decoders.clips.ffmpeg"},
     "cv2": {"engine.kernels.flow", "importers.verify.twins"},
     "cupy": {
-        *("training.frameworks.cupy", "gpu.nvdec", "gpu.nvimagecodec"),
+        *("training.frameworks.cupy", "gpu.lanes", "gpu.nvdec", "gpu.nvimagecodec"),
         *("gpu.comparison", "gpu.device", "gpu.hosts", "gpu.kernel"),
     },
     "fsspec": {"training.sources.remote"},
