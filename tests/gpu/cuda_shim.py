@@ -112,7 +112,8 @@ def prepare(plan, images, outs, *, room, placements=None, **options):
     """Return the prepared launch of a plan."""
     pixels = [PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
     tensors = [out.ctypes.data for out in outs]
-    return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, room=room, **options)
+    layouts = np.array([structs.layout(plan.spec.view(out, "chw")) for out in outs], structs.LAYOUT)
+    return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, layouts, room=room, **options)
 
 
 def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, corrupt=None):
@@ -136,15 +137,15 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
         corrupt(prepared)
     passes = canvas_plan(plan)
     constants = [structs.constants(each) for each in (passes, plan)]
-    struct = structs.plan_struct(plan, constants[1].ctypes.data, plan.spec.view(outs[0], "chw"))
-    passes_struct = structs.plan_struct(passes, constants[0].ctypes.data) if plan.has_canvas else struct.copy()
+    passes_struct, struct = (
+        structs.plan_struct(each, one.ctypes.data) for each, one in zip((passes, plan), constants, strict=True)
+    )
     poison(guards)
     for part in prepared.parts:
         grids = [(ctypes.c_uint * 3)(*grid) for grid in (part.first_grid, part.second_grid, part.levels_grid)]
         address = ctypes.c_void_p(prepared.images.ctypes.data + part.first * structs.IMAGE.itemsize)
         library.run_first_pass(grids[0], address)
         canvases = prepared.memory.ctypes.data + (part.canvases or 0)
-        passes_struct["canvases"] = canvases
         library.run_second_pass(grids[1], address, ctypes.c_void_p(passes_struct.ctypes.data))
         if part.canvases is not None:
             levels.run_change_levels(grids[2], ctypes.c_void_p(canvases), ctypes.c_void_p(struct.ctypes.data))

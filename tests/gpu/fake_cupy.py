@@ -36,6 +36,11 @@ FREE = 100 << 30  # free memory of the mocked GPU in bytes
 COUNTS = Counter()  # launches, copies, copied bytes, memsets, and waits of the host
 
 
+def count(**calls):
+    with TURN:
+        COUNTS.update(calls)
+
+
 class CUDARuntimeError(RuntimeError):
     pass
 
@@ -89,7 +94,7 @@ class Memory:
 
 def copied(to, source, n_bytes, stream):
     """Queue a copy. The source is read as late as possible."""
-    COUNTS.update(copies=1, bytes=n_bytes)
+    count(copies=1, bytes=n_bytes)
     stream.add(lambda: ctypes.memmove(to, source, n_bytes))
 
 
@@ -100,6 +105,9 @@ class Pointer:
     def copy_from_host_async(self, source, n_bytes, stream):
         assert isinstance(source, int)
         copied(self.ptr, source, n_bytes, stream)
+
+    def copy_to_host_async(self, target, n_bytes, stream):
+        copied(target, self.ptr, n_bytes, stream)
 
     def copy_from_device_async(self, source, n_bytes, stream):
         copied(self.ptr, source.ptr, n_bytes, stream)
@@ -135,7 +143,7 @@ class Array(np.ndarray):
 
     def get(self):
         assert self.flags.c_contiguous
-        COUNTS.update(copies=1, bytes=self.nbytes)
+        count(copies=1, bytes=self.nbytes)
         Stream.current().synchronize()
         return np.array(self)
 
@@ -145,7 +153,7 @@ class Array(np.ndarray):
         assert value == 0
         assert part.flags.c_contiguous
         assert Device.depth(), ELSEWHERE
-        COUNTS["memsets"] += 1
+        count(memsets=1)
         Stream.current().add(lambda: np.copyto(part, value))
 
 
@@ -155,7 +163,7 @@ def asarray(values):
     if getattr(values, "buffer_kind", None) != nvimgcodec.ImageBufferKind.STRIDED_DEVICE:
         host = np.array(np.asarray(values))  # CuPy copies it to pinned memory before it returns
         array = empty(host.shape, host.dtype)
-        COUNTS.update(copies=1, bytes=host.nbytes)
+        count(copies=1, bytes=host.nbytes)
         Stream.current().add(lambda: np.copyto(array, host))
         return array
     interface = values.__cuda_array_interface__  # shares the memory, after waiting for the stream
@@ -299,7 +307,7 @@ class MemoryPool:
 
 def waited():
     """Count a wait of the host. After an illegal address, every wait fails."""
-    COUNTS["waits"] += 1
+    count(waits=1)
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
 
@@ -316,7 +324,7 @@ ELSEWHERE = "outside of a device context, CUDA uses the first GPU, which may not
 def memset(address, value, n_bytes, stream):
     assert Device.depth(), ELSEWHERE
     assert stream == Stream.ptr
-    COUNTS["memsets"] += 1
+    count(memsets=1)
     Stream.current().add(lambda: ctypes.memset(address, value, n_bytes))
 
 
@@ -325,7 +333,7 @@ def memcpy_2d(*told):
     assert Device.depth(), ELSEWHERE
     assert (kind, stream) == (RUNTIME.memcpyDeviceToDevice, Stream.ptr)
     assert min(pitch, to_pitch) >= n_bytes, "CUDA refuses it"
-    COUNTS.update(copies=1, bytes=n_bytes * rows)
+    count(copies=1, bytes=n_bytes * rows)
 
     def copy():
         for row in range(rows):
@@ -385,7 +393,7 @@ def modules(folder):
                 assert block == ((512,) if name == "change_levels" else (64, 4))
                 args = [each if isinstance(each, Array) else each.copy() for each in args]  # structs are copied
                 pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in args]
-                COUNTS["launches"] += 1
+                count(launches=1)
                 Stream.current().add(lambda _=args: run((ctypes.c_uint * 3)(*grid), *pointers))
 
             return launch

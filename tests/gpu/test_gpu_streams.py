@@ -186,6 +186,30 @@ def test_the_kernels_wait_for_the_work_of_every_thread_that_calls_the_engine(gpu
         assert {event.stream for event in fake.waited_for} == {first, second}
 
 
+OPS = {
+    "a fixed size": ([pp.resize(height=24, width=20), pp.tensor()], (4, 2, 0, 2)),
+    "open sizes": ([pp.resize(20, max_size=40), pp.normalize(), pp.tensor()], (4, 2, 0, 2)),
+    "open sizes, changed levels": ([pp.resize(20, max_size=40), pp.contrast(1.5), pp.tensor()], (6, 2, 0, 2)),
+    "a step on the host": ([pp.resize(height=24, width=20), pp.rotate(5, like="dali"), pp.tensor()], (0, 256, 0, 6)),
+}
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", OPS)
+def test_images_of_all_sizes_share_the_launches_of_their_chunk(name):
+    """Each of the two chunks needs one upload, and one wait at its end."""
+    ops, expected = OPS[name]
+    images = [jpeg(30 + index, 40 + 3 * index % 64, index) for index in range(128)]
+    pipeline = pp.Pipeline([pp.decode(), *ops])
+    with on_gpu(pipeline) as engine, pp.Engine(pipeline) as cpu:
+        for _ in range(2):  # the first batch allocates the buffers
+            COUNTS.clear()
+            batch = engine.run_batch(images)
+            assert tuple(COUNTS[each] for each in ("launches", "copies", "memsets", "waits")) == expected
+        for ours, theirs in zip(batch["tensor"], cpu.run_batch(images)["tensor"], strict=True):
+            assert np.array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize(("codec", "is_behind"), [("consistent", False), ("cuda", True)])
 def test_before_a_hardware_decode_alone_the_host_waits_for_the_caller(gpu, monkeypatch, codec, is_behind):
     """nvJPEG's hardware decoder may write before the work in front of it in its stream has finished."""

@@ -9,7 +9,6 @@
 //     -DFOURTH=1          the tensor has a constant fourth channel
 //     -DINTERLEAVED=1     the channels of a pixel are adjacent in the tensor (HWC)
 //     -DVALUE=TYPE        unsigned integer type with the size of a tensor value (8, 16 or 32 bits)
-//     -DCANVASES=1        the passes write canvases for levels.cu; their sizes may differ between images
 
 #define TILE_WIDTH 64   // threads per block in x
 #define TILE_HEIGHT 4   // threads per block in y
@@ -35,44 +34,31 @@ struct Canvas {
     int erasure_count;
     int height;                      // size of the canvas
     int width;
+    struct Layout layout;            // memory layout of the tensor
 };
 
 struct Plan {
     const VALUE *tables;       // tensor value of each pixel value, CHANNELS x 256, in the tensor's channel order
     const struct Step *steps;  // the steps that computed the tables, for float32 values, which cannot index a table
     int step_count;
-    int canvas_height;
-    int canvas_width;
-    int strides[3];            // channel, row and column stride of the tensor, in values
     int channel[3];            // decoded channel for each channel of the tensor
     int fill[3];               // pixel value outside of the region, for each channel of the tensor
     unsigned fourth;           // bits of the fourth channel's value, with -DFOURTH=1
-    const struct Canvas *canvases;  // canvases with the sizes to use instead of those above, with -DCANVASES=1
 };
 
 __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-// This function is not static. Otherwise, the compiler would warn in levels.cu, which does not call the function.
-__device__ inline int canvas_height(const struct Plan &plan) {
-    return CANVASES ? plan.canvases[blockIdx.z].height : plan.canvas_height;
+// Return the index of a value in the tensor or in the canvas: channel c of the pixel (x, y). A tensor has less than 2^31
+// bytes, so that an int suffices.
+__device__ static inline int tensor_index(const struct Layout &layout, int c, int x, int y) {
+    return c * layout.strides[0] + y * layout.strides[1] + x * layout.strides[2];
 }
 
-__device__ static inline int canvas_width(const struct Plan &plan) {
-    return CANVASES ? plan.canvases[blockIdx.z].width : plan.canvas_width;
-}
-
-// Return the index of a value in the tensor, or in the canvas with -DCANVASES=1: channel c of the canvas pixel (x, y).
-// A tensor has less than 2^31 bytes, so that an int suffices.
-__device__ static inline int tensor_index(const struct Plan &plan, int c, int x, int y) {
-    return CANVASES ? (y * canvas_width(plan) + x) * CHANNELS + c
-                    : c * plan.strides[0] + y * plan.strides[1] + x * plan.strides[2];
-}
-
-// Write the constant fourth channel of the canvas pixel (x, y), if the tensor has such a channel.
-__device__ static inline void put_fourth(const struct Plan &plan, VALUE *tensor, int x, int y) {
-    if (FOURTH) tensor[tensor_index(plan, CHANNELS, x, y)] = (VALUE)plan.fourth;
+// Write the constant fourth channel of the pixel (x, y), if the tensor has such a channel.
+__device__ static inline void put_fourth(const struct Plan &plan, const struct Layout &layout, VALUE *tensor, int x, int y) {
+    if (FOURTH) tensor[tensor_index(layout, CHANNELS, x, y)] = (VALUE)plan.fourth;
 }
 
 // Round a value to float16, with ties to even, and return its bits. The absolute value must be below 65520. From

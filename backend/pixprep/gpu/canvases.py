@@ -109,7 +109,15 @@ class Canvases:
         self._canvases["noise"] = noise
         self._canvases["height"], self._canvases["width"] = np.array([each.canvas for each in placements]).T
 
-    def write(self, memory: U8, address: int, *, scratch: npt.NDArray[np.uint64], tensors: Sequence[int]) -> None:
+    def write(
+        self,
+        memory: U8,
+        address: int,
+        *,
+        scratch: npt.NDArray[np.uint64],
+        tensors: Sequence[int],
+        layouts: npt.NDArray[np.void],
+    ) -> None:
         """Write the structs and the steps' data to host memory.
 
         Args:
@@ -117,13 +125,14 @@ class Canvases:
             address: Device address of the memory after the upload, a multiple of 16.
             scratch: Device address of each image's buffers; see ``scratch``.
             tensors: Device address of each image's output.
+            layouts: ``LAYOUT`` of each output, or one for all of them.
         """
         canvases, steps = self._canvases, self._steps
         steps_at = address + canvases.nbytes
         data_at = np.uint64(steps_at + steps.nbytes)
         if self._has_levels:
             canvases["levels"], canvases["other"] = scratch, scratch + self.scratch[:, 0].astype(np.uint64)
-        canvases["tensor"] = tensors
+        canvases["tensor"], canvases["layout"] = tensors, layouts
         canvases["steps"] = canvases["steps"] * np.uint64(LEVEL_STEP.itemsize) + np.uint64(steps_at)
         canvases["erasures"] += data_at
         canvases["noise"] += data_at

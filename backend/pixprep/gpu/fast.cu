@@ -286,7 +286,8 @@ second_pass(const struct Image *images, const struct Plan plan) {
     for (int c = 0; c < CHANNELS; ++c) tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);
     __syncthreads();
     int x = (blockIdx.x * TILE_WIDTH + threadIdx.x) * PIXELS, y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
-    if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
+    const struct Layout &layout = image.layout;
+    if (x >= layout.width || y >= layout.height) return;
     int region_x = x - image.left, region_y = y - image.top;
     int width = region_y >= 0 && region_y < image.rows.size ? image.columns.size : 0;  // width of the region in this row
     int levels[CHANNELS][PIXELS] = {};
@@ -298,9 +299,9 @@ second_pass(const struct Image *images, const struct Plan plan) {
         for (int i = 0; i < PIXELS; ++i)
             for (int c = 0; c < CHANNELS; ++c)
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
-    bool is_near = CANVASES || (plan.strides[2] == (INTERLEAVED ? PLANES : 1) && plan.strides[1] % PIXELS == 0 &&
-                                (INTERLEAVED || plan.strides[0] % PIXELS == 0));
-    bool is_whole = is_near && canvas_width(plan) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
+    bool is_near = layout.strides[2] == (INTERLEAVED ? PLANES : 1) && layout.strides[1] % PIXELS == 0 &&
+                   (INTERLEAVED || layout.strides[0] % PIXELS == 0);
+    bool is_whole = is_near && layout.width % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
     for (int part = 0; part < PLANES; ++part) {  // each iteration writes one vector of values, if it is contiguous
         struct Values values;
         int channels[PIXELS], pixels[PIXELS];
@@ -309,10 +310,10 @@ second_pass(const struct Image *images, const struct Plan plan) {
             pixels[i] = INTERLEAVED ? (part * PIXELS + i) / PLANES : i;
             values.of[i] = tables[channels[i]][clip8(levels[channels[i]][pixels[i]])];
         }
-        if (is_whole) *(struct Values *)(image.tensor + tensor_index(plan, channels[0], x + pixels[0], y)) = values;
+        if (is_whole) *(struct Values *)(image.tensor + tensor_index(layout, channels[0], x + pixels[0], y)) = values;
         else
             for (int i = 0; i < PIXELS; ++i)
-                if (x + pixels[i] < canvas_width(plan)) image.tensor[tensor_index(plan, channels[i], x + pixels[i], y)] = values.of[i];
+                if (x + pixels[i] < layout.width) image.tensor[tensor_index(layout, channels[i], x + pixels[i], y)] = values.of[i];
     }
-    for (int i = 0; i < PIXELS && x + i < canvas_width(plan); ++i) put_fourth(plan, image.tensor, x + i, y);
+    for (int i = 0; i < PIXELS && x + i < layout.width; ++i) put_fourth(plan, layout, image.tensor, x + i, y);
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
+from math import prod
 from typing import Any
 
 import cupy
@@ -17,7 +18,7 @@ import numpy as np
 from pixprep.engine.kernels.staged import kernel_of
 from pixprep.errors import ImageError
 from pixprep.gpu.kernel import lay
-from pixprep.gpu.nvimagecodec import on_host
+from pixprep.gpu.nvimagecodec import all_on_host
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.operators import Extern
@@ -38,17 +39,25 @@ class HostKernel:
     def run(
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
     ) -> Mapping[int, ImageError]:
-        """See ``Kernel.run``. Copies each image to the host once, and each tensor back to the GPU."""
-        pixels = {key: on_host(image) for key, image in {id(image): image for image in images}.items()}
-        hosts = [np.empty(outs[place].shape, outs[place].dtype) for place in places]
+        """See ``Kernel.run``. Copies each image to the host once, and each tensor back to the GPU.
+
+        The host waits twice: for the copies of all images, and for those of all tensors.
+        """
+        distinct = {id(image): image for image in images}
+        pixels = dict(zip(distinct, all_on_host(list(distinct.values())), strict=True))
+        hosts = [_pinned(outs[place].shape, outs[place].dtype) for place in places]
 
         def work(index: int) -> Mapping[int, ImageError] | None:
             return self._kernel.run([pixels[id(images[index])]], [placements[index]], hosts, [index])
 
         failed = list(self._threads.map(work, range(len(images))))
+        stream = cupy.cuda.get_current_stream()
         for host, place in zip(hosts, places, strict=True):
-            lay(cupy.asarray(host), outs[place])
-        cupy.cuda.get_current_stream().synchronize()
+            if outs[place].flags.c_contiguous:
+                outs[place].data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+            else:
+                lay(cupy.asarray(host), outs[place])
+        stream.synchronize()
         return {index: errors[0] for index, errors in enumerate(failed) if errors}
 
     def _call(self, call: Extern, array: Any, **result: Any) -> Any:
@@ -58,3 +67,9 @@ class HostKernel:
         with self._lane():
             made = cupy.ascontiguousarray(call.run(cupy.asarray(array), **result))
             return made.get()
+
+
+def _pinned(shape: Sequence[int], dtype: Any) -> Any:
+    """Return an uninitialized array in pinned memory, which is copied asynchronously."""
+    n_bytes = prod(shape) * np.dtype(dtype).itemsize
+    return np.frombuffer(cupy.cuda.alloc_pinned_memory(max(1, n_bytes)), np.uint8, n_bytes).view(dtype).reshape(shape)

@@ -41,12 +41,9 @@ class GpuKernel:
         device_id, passes = cupy.cuda.Device().id, canvas_plan(plan)
         self._constants = {each: cupy.asarray(structs.constants(each)) for each in (passes, plan)}
         self._is_fixed = not plan.spec.is_open and plan.spec.padding == NO_PADDING
-        self._latest: tuple[Any, Any] = None, None
-        """Shape and strides of the latest launch's tensors, and their ``Plan`` struct.
-
-        The next launch reuses the struct if its tensors have the same shape and strides.
-        """
-        self._passes_struct = structs.plan_struct(passes, self._constants[passes].data.ptr)
+        self._passes_struct, self._struct = (
+            structs.plan_struct(each, self._constants[each].data.ptr) for each in (passes, plan)
+        )
         module = _module(launch.code(plan, plain=plain), tuple(launch.options(plan, plain=plain)), device_id)
         self._first_pass = module.get_function("first_pass")
         self._second_pass = module.get_function("second_pass")
@@ -58,64 +55,46 @@ class GpuKernel:
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``. Images are uint8 (height, width, channels). Images and outputs are on this device.
 
-        The images and outputs must stay alive until the lane has finished the work. All other data is uploaded in a
-        single copy per launch.
+        The images and outputs must stay alive until the lane has finished the work. Outputs of all sizes are written in
+        the same launches, and all other data is uploaded in a single copy.
         """
         if not images:
             return
+        spec = self._plan.spec
         if self._is_fixed:
-            first, stride, planes = outs.data.ptr, outs.strides[0], self._plan.spec.view(outs[0], "chw")
-            self._launch(images, placements, [first + stride * place for place in places], planes)
-            return
-        alike: dict[Any, list[int]] = {}  # groups of images, because all images of a launch must have the same size
-        for index, placement in enumerate(placements):
-            alike.setdefault((placement.canvas, placement.size), []).append(index)
-        for (_, size), group in alike.items():
-            planes = [self._unpadded(outs[places[index]], size) for index in group]
-            tensors = [each.data.ptr for each in planes]
-            self._launch([images[i] for i in group], [placements[i] for i in group], tensors, planes[0])
-
-    def _unpadded(self, tensor: Any, size: tuple[int, int]) -> Any:
-        """Queue the filling of a tensor with the padding value, if its image is smaller than the tensor.
-
-        Return a view of the part for the image, (channels, height, width).
-        """
-        planes = self._plan.spec.view(tensor, "chw")
-        if planes.shape[1:] == size:
-            return planes
-        _fill(tensor, self._plan.spec)
-        return planes[:, : size[0], : size[1]]
-
-    def _launch(
-        self, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int], planes: Any
-    ) -> None:
-        """Queue the kernels for a group of images.
-
-        ``tensors`` contains the addresses of the outputs. All outputs have the shape and strides of ``planes``.
-        """
-        laid, (latest, plan_struct) = (planes.shape, planes.strides), self._latest
-        if laid != latest:
-            plan_struct = structs.plan_struct(self._plan, self._constants[self._plan].data.ptr, planes)
-            self._latest = laid, plan_struct
-        room = current_lane()
+            first, stride, planes = outs.data.ptr, outs.strides[0], spec.view(outs[0], "chw")
+            tensors = [first + stride * place for place in places]
+            layouts = np.array([structs.layout(planes)], structs.LAYOUT)
+        else:
+            own = [outs[place] for place in places]
+            views = [spec.view(tensor, "chw") for tensor in own]
+            sizes = [placement.size for placement in placements]
+            _fill([one for one, view, size in zip(own, views, sizes, strict=True) if view.shape[1:] != size], spec)
+            views = [view[:, :height, :width] for view, (height, width) in zip(views, sizes, strict=True)]
+            tensors = [view.data.ptr for view in views]
+            layouts = np.array([structs.layout(view) for view in views], structs.LAYOUT)
+        lane = current_lane()
         pixels = [PixelBuffer(image.data.ptr, image.shape[0], image.shape[1], image.strides[0]) for image in images]
         prepared = launch.prepare(
-            self._plan, pixels, placements, tensors, room=room, middle_bytes=MIDDLE_BYTES, plain=self.is_plain
+            self._plan,
+            pixels,
+            placements,
+            tensors,
+            layouts,
+            room=lane,
+            middle_bytes=MIDDLE_BYTES,
+            plain=self.is_plain,
         )
         with span("pixprep:copy"):
-            room.copy(prepared.memory)
+            lane.copy(prepared.memory)
         with span("pixprep:kernels"):
             for part in prepared.parts:
-                placed = room.device if part.first == 0 else room.device[part.first * IMAGE.itemsize :]
+                placed = lane.device[part.first * IMAGE.itemsize :]
                 self._first_pass(part.first_grid, TILE, (placed,))
-                if part.canvases is None:
-                    self._second_pass(part.second_grid, TILE, (placed, plan_struct))
-                    continue
-                canvases = room.device[part.canvases :]
-                struct = (self._passes_struct if self._plan.has_canvas else plan_struct).copy()
-                struct["canvases"] = canvases.data.ptr
-                self._second_pass(part.second_grid, TILE, (placed, struct))
-                self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, plan_struct))
+                self._second_pass(part.second_grid, TILE, (placed, self._passes_struct))
+                if part.canvases is not None:
+                    canvases = lane.device[part.canvases :]
+                    self._change_levels(part.levels_grid, (LEVEL_THREADS,), (canvases, self._struct))
 
 
 def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> Any:
@@ -123,8 +102,8 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
     arrays = [cupy.asarray(value) for value in values]
     with arrays[0].device if arrays else nullcontext():  # the current device may differ
         whole = cupy.empty((len(values), *shape), spec.dtype)
+        _fill(list(whole), spec)
         for one, array in zip(whole, arrays, strict=True):
-            _fill(one, spec)
             lay(array, one)
         cupy.cuda.get_current_stream().synchronize()
     return whole
@@ -147,18 +126,25 @@ def joined(values: Sequence[Any]) -> Any:
     return whole
 
 
-def _fill(tensor: Any, spec: TensorSpec) -> None:
-    """Queue the filling of a tensor with the padding value.
+def _fill(tensors: Sequence[Any], spec: TensorSpec) -> None:
+    """Queue the filling of tensors with the padding value. Adjacent tensors are filled together.
 
     CuPy's own fill is not used, because CuPy would have to compile a kernel.
     """
-    stream = cupy.cuda.get_current_stream()
-    if not any(spec.padding.value):
-        cupy.cuda.runtime.memsetAsync(tensor.data.ptr, 0, tensor.nbytes, stream.ptr)
-    else:
-        host = np.full(tensor.shape, spec.margin)
-        tensor.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
-        stream.synchronize()  # the host memory is freed when this function returns
+    stream, margins = cupy.cuda.get_current_stream(), dict[tuple[int, ...], Any]()
+    spans: list[list[int]] = []
+    for tensor in tensors:
+        begin = tensor.data.ptr
+        if any(spec.padding.value):
+            if tensor.shape not in margins:
+                margins[tensor.shape] = cupy.asarray(np.full(tensor.shape, spec.margin))
+            tensor.data.copy_from_device_async(margins[tensor.shape].data, tensor.nbytes, stream)
+        elif spans and spans[-1][1] == begin:
+            spans[-1][1] += tensor.nbytes
+        else:
+            spans.append([begin, begin + tensor.nbytes])
+    for begin, end in spans:
+        cupy.cuda.runtime.memsetAsync(begin, 0, end - begin, stream.ptr)
 
 
 def lay(tensor: Any, out: Any) -> None:

@@ -18,7 +18,7 @@ from pixprep.engine import kernels
 from pixprep.engine.kernels.resampling import formula
 from pixprep.gpu.canvases import KINDS, Canvases, canvas_plan, needs_canvases
 from pixprep.gpu.fill import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
-from pixprep.gpu.structs import CANVAS, IMAGE, PIXELS, STEPS, TILE, TILE_ROWS
+from pixprep.gpu.structs import CANVAS, IMAGE, LAYOUT, PIXELS, STEPS, TILE, TILE_ROWS
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles.windows import IDENTITY_BITS, Formula
@@ -116,7 +116,7 @@ def _text(name: str) -> str:
 
 def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
     """Return the compiler's -D options for the two passes of a plan."""
-    options = [*_tensor_options(canvas_plan(plan)), f"-DCANVASES={int(plan.has_canvas)}"]
+    options = _tensor_options(canvas_plan(plan))
     if plain or not is_fast(plan):
         return [*options, f"-DREAL_VALUES={int(plan.is_real)}"]
     rule = _formula(plan)
@@ -125,7 +125,7 @@ def options(plan: TensorPlan, *, plain: bool = False) -> list[str]:
 
 def levels_options(plan: TensorPlan) -> list[str]:
     """Return the compiler's -D options with which levels.cu is compiled for a plan."""
-    return [*_tensor_options(plan), "-DCANVASES=0"]
+    return _tensor_options(plan)
 
 
 def _tensor_options(plan: TensorPlan) -> list[str]:
@@ -143,6 +143,7 @@ def prepare(
     pixels: Sequence[PixelBuffer],
     placements: Sequence[Placement],
     tensors: Sequence[int],
+    layouts: npt.NDArray[np.void],
     *,
     room: Room,
     middle_bytes: int = 1 << 62,
@@ -156,6 +157,7 @@ def prepare(
         placements: Placement of each image. For images that share a ``Placement`` object, the windows are computed
             only once.
         tensors: Device address of each image's output.
+        layouts: ``LAYOUT`` of each output, or one for all of them.
         room: Memory for the uploads and the intermediate images.
         middle_bytes: Maximum number of bytes for intermediate images and canvases, unless a single image needs more.
         plain: Whether to use plain.cu even if fast.cu supports the plan.
@@ -179,9 +181,14 @@ def prepare(
     middles += np.uint64(room.middle(most))
     if canvases:
         scratch += middles
-        canvases.write(uploads.memory[uploads.end :], uploads.address + uploads.end, scratch=scratch, tensors=tensors)
+        canvases.write(
+            uploads.memory[uploads.end :], uploads.address + uploads.end,
+            scratch=scratch, tensors=tensors, layouts=layouts,
+        )  # fmt: skip
     if plan.has_canvas:
         images["tensor"] = scratch
+        layouts = _dense([placement.canvas for placement in placements], len(plan.channels))
+    images["layout"] = layouts
     height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
     middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
     canvas = _tiles(width, TILE[0] * (PIXELS if rule else 1)), _tiles(height, TILE[1])
@@ -196,6 +203,15 @@ def prepare(
         for first, last in parts
     ]
     return Launch(uploads.memory, images, cut)
+
+
+def _dense(sizes: Sequence[tuple[int, int]], channels: int) -> npt.NDArray[np.void]:
+    """Return the ``LAYOUT`` of canvases of these sizes, with interleaved channels and without gaps."""
+    layouts = np.zeros(len(sizes), LAYOUT)
+    layouts["height"], layouts["width"] = np.array(sizes).T
+    layouts["strides"][:, 0], layouts["strides"][:, 2] = 1, channels
+    layouts["strides"][:, 1] = channels * layouts["width"]
+    return layouts
 
 
 class _Uploads:

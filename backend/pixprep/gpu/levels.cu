@@ -76,15 +76,15 @@ __device__ static inline void make_table(const struct Plan &plan, const struct L
 
 // Write a pixel to the tensor in the last sweep. The pixel values are looked up in the image's own table if `own` is
 // not null, and in the plan's table in all other cases.
-__device__ static inline void put(const struct Plan &plan, const struct Statistics *own, VALUE *tensor, int y, int x,
-                                  const int *pixel) {
+__device__ static inline void put(const struct Plan &plan, const struct Statistics *own, const struct Canvas &canvas, int y,
+                                  int x, const int *pixel) {
     for (int c = 0; c < PLANES; ++c) {
         int level = pixel[0];
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (plan.channel[c] == k) level = pixel[k];
-        tensor[tensor_index(plan, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
+        canvas.tensor[tensor_index(canvas.layout, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
     }
-    put_fourth(plan, tensor, x, y);
+    put_fourth(plan, canvas.layout, canvas.tensor, x, y);
 }
 
 // Apply all steps to an image and write its tensor, with all threads of a block.
@@ -134,7 +134,7 @@ __device__ static inline void apply_steps(const struct Canvas &canvas, const str
                 for (int c = 0; c < CHANNELS; ++c) pixel[c] = result.at(y, x)[c];
 #pragma unroll 1
             for (int step = first; step < next; ++step) apply_pixel_step(steps[step], statistics, y, x, pixel);
-            if (is_last) put(plan, own, canvas.tensor, y, x, pixel);
+            if (is_last) put(plan, own, canvas, y, x, pixel);
             else
                 for (int c = 0; c < CHANNELS; ++c) result.at(y, x)[c] = pixel[c];
             if (!is_ready) continue;
@@ -151,7 +151,7 @@ __device__ static inline void apply_steps(const struct Canvas &canvas, const str
 
 // Fill a rectangle with noise, as in engine/kernels/kernel.py. The Philox4x32-10 output for the counter
 // (i, values[2], 0, 0) contains eight indices into the noise table, for the values 8 i to 8 i + 7.
-__device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const struct Erasure &erasure, const VALUE *noise) {
+__device__ void fill_with_noise(const struct Canvas &canvas, const struct Erasure &erasure) {
     int area = erasure.height * erasure.width, count = PLANES * area;
     for (int i = threadIdx.x; i * 8 < count; i += LEVEL_THREADS) {
         unsigned counter[4] = {(unsigned)i, erasure.values[2], 0, 0};
@@ -160,7 +160,8 @@ __device__ void fill_with_noise(const struct Plan &plan, VALUE *tensor, const st
         for (int k = 0; k < 8; ++k) {
             if (i * 8 + k >= count) break;
             int c = (i * 8 + k) / area, at = i * 8 + k - c * area, y = at / erasure.width, x = at - y * erasure.width;
-            tensor[tensor_index(plan, c, erasure.left + x, erasure.top + y)] = noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
+            canvas.tensor[tensor_index(canvas.layout, c, erasure.left + x, erasure.top + y)] =
+                canvas.noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
         }
     }
 }
@@ -174,13 +175,13 @@ change_levels(const struct Canvas *canvases, const struct Plan plan) {
         const struct Erasure &erasure = canvas.erasures[i];
         __syncthreads();
         if (erasure.is_noise) {
-            fill_with_noise(plan, canvas.tensor, erasure, canvas.noise);
+            fill_with_noise(canvas, erasure);
             continue;
         }
         for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
             int y = at / erasure.width, x = at - y * erasure.width;
             for (int c = 0; c < PLANES; ++c)
-                canvas.tensor[tensor_index(plan, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
+                canvas.tensor[tensor_index(canvas.layout, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
         }
     }
 }

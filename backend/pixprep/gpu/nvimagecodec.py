@@ -333,13 +333,26 @@ def to_array(image: Any) -> Any:
 
 
 def on_host(pixels: Any) -> U8:
-    """Copy pixels with any row stride to host memory. For strided rows, CuPy's own copy would compile a kernel."""
-    height, width, channels = pixels.shape
-    assert pixels.dtype == np.uint8
-    assert pixels.strides[1:] == (channels, 1)
-    n_bytes = (height - 1) * pixels.strides[0] + width * channels
-    whole = cupy.ndarray(n_bytes, np.uint8, memptr=pixels.data).get()
-    return as_strided(whole, pixels.shape, pixels.strides)
+    """Copy pixels with any row stride to host memory."""
+    return all_on_host([pixels])[0]
+
+
+def all_on_host(images: Sequence[Any]) -> list[U8]:
+    """Copy images with any row stride to host memory, and wait once for all of them.
+
+    For strided rows, CuPy's own copy would compile a kernel.
+    """
+    stream, copies = cupy.cuda.get_current_stream(), []
+    for image in images:
+        height, width, channels = image.shape
+        assert image.dtype == np.uint8
+        assert image.strides[1:] == (channels, 1)
+        n_bytes = (height - 1) * image.strides[0] + width * channels
+        host = np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)
+        image.data.copy_to_host_async(host.ctypes.data, n_bytes, stream)
+        copies.append(as_strided(host, image.shape, image.strides))
+    stream.synchronize()
+    return copies
 
 
 def _stream(name: str) -> Any:

@@ -171,7 +171,7 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     const struct Image &image = images[blockIdx.z];
     int x = blockIdx.x * TILE_WIDTH + threadIdx.x;
     int y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
-    if (x >= canvas_width(plan) || y >= canvas_height(plan)) return;
+    if (x >= image.layout.width || y >= image.layout.height) return;
     int region_x = x - image.left, region_y = y - image.top;
     bool is_inside = region_x >= 0 && region_x < image.columns.size && region_y >= 0 && region_y < image.rows.size;
     float values[CHANNELS];
@@ -180,7 +180,7 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
         float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (is_inside && plan.channel[c] == k) value = values[k];
-        image.tensor[tensor_index(plan, c, x, y)] = value_bits(plan, c, value);
+        image.tensor[tensor_index(image.layout, c, x, y)] = value_bits(plan, c, value);
     }
-    put_fourth(plan, image.tensor, x, y);
+    put_fourth(plan, image.layout, image.tensor, x, y);
 }

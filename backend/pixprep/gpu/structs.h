@@ -23,13 +23,20 @@ struct Coefficients {
     int bits;  // fractional bits of fixed-point weights
 };
 
+// Memory layout of a tensor or a canvas of one image.
+struct Layout {
+    int height;
+    int width;
+    int strides[3];  // channel, row and column stride, in values
+};
+
 struct Image {
     const unsigned char *pixels;  // first pixel that the resize reads. On a mirrored axis, this pixel is the last one
                                   // in memory; fast.cu instead mirrors columns by the order of their coefficients
     unsigned char *intermediate;  // intermediate image between the passes, whose size is intermediate_height x
                                   // intermediate_width; in plain.cu in pixels with 32 bits per value, in fast.cu in
                                   // words
-    VALUE *tensor;
+    VALUE *tensor;                // output of the second pass: the tensor, or the canvas for levels.cu
     const unsigned char *begin;   // bounds of the decoded image in memory; fast.cu does not read outside of them
     const unsigned char *end;
     struct Coefficients rows;     // vertical filter coefficients, for the rows of the region
@@ -51,6 +58,7 @@ struct Image {
     int pad_bottom;
     int pad_right;
     int fill;                     // color of the padding, one byte per decoded channel
+    struct Layout layout;         // memory layout of `tensor`
     const unsigned char *away;    // PASSES_DALI: for each value of a row, whether ties are rounded away from 0
 };
 

@@ -27,7 +27,7 @@ STEPS = get_args(Operation)
 
 _STRUCTS = structs(*_FILES)
 _TYPES: dict[str, Any] = {name: np.dtype(struct) for name, struct in _STRUCTS.items()}
-WINDOWS, IMAGE, STEP, PLAN = (_TYPES[name] for name in ("Coefficients", "Image", "Step", "Plan"))
+WINDOWS, IMAGE, LAYOUT, STEP, PLAN = (_TYPES[name] for name in ("Coefficients", "Image", "Layout", "Step", "Plan"))
 CANVAS, LEVEL_STEP, ERASURE, SURFACE = (_TYPES[name] for name in ("Canvas", "LevelStep", "Erasure", "Surface"))
 pack_step = packer(_STRUCTS["LevelStep"]).pack
 
@@ -42,14 +42,18 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
 
 
-def plan_struct(plan: TensorPlan, address: int, planes: Any = None) -> npt.NDArray[np.void]:
+def layout(planes: Any) -> tuple[int, int, tuple[int, ...]]:
+    """Return the ``Layout`` struct of a tensor, (channels, height, width) with any strides."""
+    _, height, width = planes.shape
+    return height, width, tuple(stride // planes.itemsize for stride in planes.strides)
+
+
+def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
     """Return the ``Plan`` struct of canvas.cu, as an array (1,) of ``PLAN``.
 
     Args:
         plan: Plan of the tensor.
         address: Device address of the ``constants``.
-        planes: Tensor of one image of the launch, (channels, height, width) with any strides. None means that the
-            canvases of the images differ in size; their sizes are then in the ``Canvas`` structs.
     """
     struct = np.zeros(1, PLAN)
     count = len(plan.channels)
@@ -57,7 +61,4 @@ def plan_struct(plan: TensorPlan, address: int, planes: Any = None) -> npt.NDArr
     struct["step_count"] = len(plan.arithmetic)
     struct["fourth"] = np.array(plan.spec.fourth or 0, plan.spec.dtype).view(f"u{plan.table.itemsize}")
     struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
-    if planes is not None:
-        _, struct["canvas_height"], struct["canvas_width"] = planes.shape
-        struct["strides"] = [stride // planes.itemsize for stride in planes.strides]
     return struct
