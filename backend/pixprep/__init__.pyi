@@ -41,9 +41,17 @@ from pixprep.pipeline.ops.crops import Crop as crop
 from pixprep.pipeline.ops.decode import Decode as decode
 from pixprep.pipeline.ops.decode import DecodeVideo as decode_video
 from pixprep.pipeline.ops.decode import Pixels as pixels
+from pixprep.pipeline.ops.degradations import Compression as compression
+from pixprep.pipeline.ops.degradations import Downscale as downscale
+from pixprep.pipeline.ops.degradations import GaussNoise as gauss_noise
+from pixprep.pipeline.ops.degradations import ToneCurve as tone_curve
+from pixprep.pipeline.ops.distortions import ElasticDistortion as elastic_distortion
+from pixprep.pipeline.ops.distortions import GridDistortion as grid_distortion
+from pixprep.pipeline.ops.distortions import OpticalDistortion as optical_distortion
 from pixprep.pipeline.ops.elastic import Elastic as elastic
 from pixprep.pipeline.ops.erasing import CoarseDropout as coarse_dropout
 from pixprep.pipeline.ops.erasing import Erase as erase
+from pixprep.pipeline.ops.erasing import GridDropout as grid_dropout
 from pixprep.pipeline.ops.erasing import RandomErasing as random_erasing
 from pixprep.pipeline.ops.extern import Extern as extern
 from pixprep.pipeline.ops.filters import GaussianBlur as gaussian_blur
@@ -51,6 +59,11 @@ from pixprep.pipeline.ops.filters import RandomGaussianBlur as random_gaussian_b
 from pixprep.pipeline.ops.filters import RandomSharpness as random_sharpness
 from pixprep.pipeline.ops.filters import Sharpness as sharpness
 from pixprep.pipeline.ops.geometry import Resize as resize
+from pixprep.pipeline.ops.neighborhoods import BoxBlur as box_blur
+from pixprep.pipeline.ops.neighborhoods import Clahe as clahe
+from pixprep.pipeline.ops.neighborhoods import MedianBlur as median_blur
+from pixprep.pipeline.ops.neighborhoods import MotionBlur as motion_blur
+from pixprep.pipeline.ops.neighborhoods import Sharpen as sharpen
 from pixprep.pipeline.ops.normalize import Normalize as normalize
 from pixprep.pipeline.ops.outputs import Boxes as boxes
 from pixprep.pipeline.ops.outputs import ImageSize as image_size
@@ -77,6 +90,7 @@ from pixprep.pipeline.ops.random import RandomFlip as random_flip
 from pixprep.pipeline.ops.random import RandomIouCrop as random_iou_crop
 from pixprep.pipeline.ops.random import RandomResizedCrop as random_resized_crop
 from pixprep.pipeline.ops.random import RandomSizeCrop as random_size_crop
+from pixprep.pipeline.ops.random import RandomSizedCrop as random_sized_crop
 from pixprep.pipeline.ops.random import RandomZoomOut as random_zoom_out
 from pixprep.pipeline.ops.random_color import ColorJitter as color_jitter
 from pixprep.pipeline.ops.random_color import RandomAutocontrast as random_autocontrast

@@ -43,7 +43,10 @@ OPS: Mapping[str, str] = {
     **dict.fromkeys(("elastic_transform", "random_elastic_transform"), "elastic"),
     **dict.fromkeys(("warp_affine", "warp_perspective", "four_point_transform"), "warp"),
     **dict.fromkeys(("align", "align_face", "face_align", "norm_crop"), "warp"),
-    **dict.fromkeys(("grid_distortion", "gauss_noise", "gaussian_noise", "transpose"), OWN),
+    "gaussian_noise": "gauss_noise",
+    **dict.fromkeys(("image_compression", "jpeg_compression"), "compression"),
+    **dict.fromkeys(("channel_shuffle", "shuffle_channels"), "permute_channels"),
+    "transpose": OWN,
 }
 """Names in ``pixprep``, or hints, by the names in other libraries, which are converted by ``snake``."""
 

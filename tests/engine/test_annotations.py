@@ -121,6 +121,7 @@ MOVERS = [
     pp.random_affine(10),
     pp.random_perspective(),
     pp.elastic(),
+    pp.grid_distortion(),
     pp.rand_augment(),
     pp.operator("acme.half", version=1, shape=(30, 40))(lambda pixels: pixels[::2, ::2])(),
 ]

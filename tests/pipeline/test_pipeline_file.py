@@ -51,7 +51,7 @@ def test_the_schema_contains_every_op_and_field():
         assert definitions[cls.__name__]["additionalProperties"] is False
 
 
-VALID_OPS = f"valid ops: {', '.join(OPS)}"
+VALID_OPS = f"docs/operators.md lists the {len(OPS)} ops"
 MISTAKES = {
     # the document
     "": "not JSON: the file is empty",

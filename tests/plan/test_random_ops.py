@@ -10,6 +10,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.pipeline.ops import OPS, op_name
+from pixprep.pipeline.ops.ranged import Ranged
 from plan.frozen_draws import OPTIONS
 from support.images import scene
 
@@ -42,6 +43,13 @@ RANGES = [
     (pp.random_zoom_out(side_range=(1, 2), p=1.0), {"height": (60, 120), "width": (80, 160)}),
     (pp.random_resize(32, 81), {"size": (32, 80)}),
     (pp.scale_jitter(60, 80, (0.5, 1.5)), {"height": (30, 90), "width": (40, 120)}),
+    (pp.motion_blur((3, 9), (0, 90), shift_y=(-1, 0)), {"kernel": (3, 9), "angle": (0, 90), "shift_y": (-1, 0)}),
+    (pp.compression((50, 90)), {"quality": (50, 90)}),
+    (pp.tone_curve(0.5, 0.5, 0.5), {"low": (0, 1), "high": (0, 1)}),
+    (pp.grid_distortion(2, (-0.5, 0.5)), {"columns.2": (0.5, 1.5), "rows.0": (0.5, 1.5)}),
+    (pp.grid_dropout(0.5, cells=(2, 2), p=1.0), {"holes.0.0": (0, 15), "holes.3.1": (40, 60)}),
+    (pp.grid_dropout(0.5, (9, 11), p=1.0), {"holes.0.2": (4, 6), "holes.0.1": (0, 6)}),
+    (pp.random_sized_crop(8, (10, 40), ratio=2), {"height": (10, 40), "width": (20, 80), "top": (0, 50)}),
     (pp.coarse_dropout(hole_width=(9, 9), hole_height=(0, 5), p=1.0), {"holes.0.2": (0, 5), "holes.0.1": (0, 71)}),
 ]
 """Each op, and the limits of its numeric random parameters in order."""
@@ -64,9 +72,10 @@ WITHOUT_EFFECT = {
     "random_perspective": {"corners": None},
     "random_gaussian_blur": {"sigma": None},
     "elastic": {"seed": None},
-    "coarse_dropout": {"holes": []},
+    **{name: {"holes": []} for name in ("coarse_dropout", "grid_dropout")},
     "random_erasing": {"rectangles": []},
     **{name: {} for name in ("color_jitter", "random_hue_saturation_value", "random_brightness_contrast")},
+    **{name: {} for name, op in OPS.items() if issubclass(op, Ranged)},
 }
 """Parameters with which an op does not change the image, in addition to ``{"apply": False}`` and ``{"chosen": []}``."""
 OPS_WITHOUT_P = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]

@@ -84,6 +84,13 @@ TURNS = {
         between(draw, 0.02, 0.1), **random_sampling(draw)
     ),
     "elastic": lambda draw: pp.elastic(draw.uniform(1, 40), draw.uniform(4, 6), **random_sampling(draw)),
+    "grid_distortion": lambda draw: pp.grid_distortion(draw.randint(2, 5), 0.2, **random_sampling(draw)),
+    "optical_distortion": lambda draw: pp.optical_distortion(
+        draw.uniform(-0.3, 0.3), draw.choice(["camera", "fisheye"]), **random_sampling(draw)
+    ),
+    "elastic_distortion": lambda draw: pp.elastic_distortion(
+        draw.uniform(1, 40), draw.uniform(4, 6), **random_sampling(draw)
+    ),
 }
 CROPS = {
     "random_crop": lambda draw: pp.random_crop(*sides(draw), padding=draw.choice([0, 6]), pad_if_needed=True),
@@ -102,6 +109,7 @@ RESIZES = {
     "resize, fitting": lambda draw: pp.resize(height=100, width=120, mode=draw.choice(["fit", "cover"])),
     "letterbox": lambda draw: pp.letterbox(*sides(draw, 90, 140), fill=0),
     "random_resized_crop": lambda draw: pp.random_resized_crop(*sides(draw), scale=(0.6, 1.0)),
+    "random_sized_crop": lambda draw: pp.random_sized_crop(draw.randint(70, 120), (80, 110), ratio=1.2),
     "random_shortest_size": lambda draw: pp.random_shortest_size((80, draw.randint(81, 120))),
     "random_resize": lambda draw: pp.random_resize(80, draw.randint(81, 120)),
     "scale_jitter": lambda draw: pp.scale_jitter(110, 130, between(draw, 0.7, 1.1)),
@@ -109,7 +117,9 @@ RESIZES = {
 FIXED_OPS = {
     name: op for name, op in (FLIPS | TURNS | CROPS | RESIZES).items() if not name.startswith(("random", "scale"))
 }
-FIXED_OPS = {name: op for name, op in FIXED_OPS.items() if name != "elastic"}
+FIXED_OPS = {
+    name: op for name, op in FIXED_OPS.items() if name not in ("elastic", "grid_distortion", "elastic_distortion")
+}
 
 
 def choosing(draw):
@@ -148,6 +158,11 @@ class Chain:
         return sum(type(op) in TURNING for op in self.ops)
 
     @property
+    def displacements(self):
+        """Return the number of ops that displace each pixel separately. Straight edges become curves between points."""
+        return sum("matrix" in type(op).no_matrix for op in self.ops if hasattr(op, "no_matrix"))
+
+    @property
     def resizes(self):
         return sum(type(op) in RESIZING for op in self.ops)
 
@@ -157,7 +172,7 @@ class Chain:
         The first interpolation shifts the edge by up to 0.1 pixel. Without antialiasing, every further interpolation
         starts from an edge that has been rounded to whole pixels, and adds 0.7 pixel, half of a pixel's diagonal.
         """
-        return 0.1 + 0.7 * max(0, self.turns + self.resizes - 1) * max(1.0, zoom)
+        return 0.1 + (0.7 * max(0, self.turns + self.resizes - 1) + 0.5 * self.displacements) * max(1.0, zoom)
 
     def slack_of_masks(self, zoom):
         """Return the tolerance of a mask.
@@ -320,7 +335,7 @@ def mismatched_annotations(chain, pixels, output_annotations):
             # if less than a pixel is cut off, no pixel's centre is covered
             is_whole &= not (within & (seen == 1)).any()
             smaller = (box - ends) * (1, 1, -1, -1)
-            if is_whole and chain.turns < 2 and not (-0.1 < smaller.min() <= smaller.max() < 1.0):
+            if is_whole and chain.turns < 2 and not (-0.1 - chain.displacements < smaller.min() <= smaller.max() < 1.0):
                 wrong.add("boxes")
         else:
             depth = int(np.ceil(chain.slack_of_masks(zoom)))

@@ -6,13 +6,14 @@ the ``ignore`` label.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.engine.kernels.distortions import displaced_boxes, displaced_points
 from pixprep.engine.kernels.levels import apply_steps
 from pixprep.engine.kernels.resampling import axes
 from pixprep.errors import ImageError, PipelineError
@@ -22,6 +23,7 @@ from pixprep.plan.placement import NO_MARGINS, Placement, moved
 from pixprep.plan.plan import Placed, Plan
 from pixprep.plan.profiles import PROFILES, Method, Profile
 from pixprep.plan.steps import levels
+from pixprep.plan.steps.warps import Warp
 
 Bools = npt.NDArray[np.bool_]
 Labels = npt.NDArray[Any]
@@ -201,8 +203,9 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     left, top, right, bottom = _seen(placement)
     seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
     kept: Bools = (_extent(seen) > 0).all(axis=1)
-    for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
-        whole, seen = around(whole, matrix), around(seen, matrix).clip(0, (width, height, width, height))
+    for motion, (height, width) in _motions(placement):
+        whole, seen = (_moved_boxes(each, motion) for each in (whole, seen))
+        seen = seen.clip(0, (width, height, width, height))
         kept &= (_extent(seen) > 0).all(axis=1)
     sides = _extent(seen)
     area, full_area = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
@@ -239,7 +242,13 @@ def _order(
 
 
 def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
-    result = carried(points.astype(np.float64), placement.matrix)
+    result = points.astype(np.float64)
+    if any(isinstance(motion, Warp) for motion, _ in _motions(placement)):
+        result = carried(result, placement._replace(levels=()).matrix)
+        for motion, _ in _motions(placement):
+            result = displaced_points(motion, result) if isinstance(motion, Warp) else carried(result, motion)
+    else:
+        result = carried(result, placement.matrix)
     if plan.clip:
         seen = visible(placement)
         result = result.clip(seen[:2], seen[2:])
@@ -248,14 +257,27 @@ def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
     return result.astype(np.float32)
 
 
+def _motions(placement: Placement) -> Iterator[tuple[F64 | Warp, tuple[int, int]]]:
+    """Yield ``levels.motions``, with the step itself in place of its matrix if it displaces each pixel separately."""
+    height, width = placement.canvas
+    for step in placement.levels:
+        motion, (height, width) = step.forward(height, width), step.size_after(height, width)
+        if motion is not None:
+            yield (step if isinstance(step, Warp) and step.is_displaced else motion), (height, width)
+
+
+def _moved_boxes(boxes: F64, motion: F64 | Warp) -> F64:
+    return displaced_boxes(motion, boxes) if isinstance(motion, Warp) else around(boxes, motion)
+
+
 def visible(placement: Placement) -> F64:
     """Return the bounding box (left, top, right, bottom) of the image in the tensor.
 
     If the tensor does not show any part of the image, right may be less than left, or bottom less than top.
     """
     seen = np.array([_seen(placement)])
-    for matrix, (height, width) in levels.motions(placement.levels, *placement.canvas):
-        seen = around(seen, matrix).clip(0, (width, height, width, height))
+    for motion, (height, width) in _motions(placement):
+        seen = _moved_boxes(seen, motion).clip(0, (width, height, width, height))
     box: F64 = seen[0]
     return box
 

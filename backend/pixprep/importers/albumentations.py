@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from pixprep.errors import PipelineError
-from pixprep.importers.albumentations_transforms import RANDOM, RENAMED, TRANSFORMS, Walk, version_of
+from pixprep.importers.albumentations_effects import EFFECTS
+from pixprep.importers.albumentations_transforms import RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, error_prefix, opened, reading
 from pixprep.pipeline import ops
@@ -211,12 +212,13 @@ def _add_transform(walk: Walk, values: Any, where: str, p: float | None = None) 
     with reading(by_new_names, path) as fields:
         fields.ignore("__class_fullname__", "save_key")
         parts = fields.take("transforms", ())
-        is_known = name in TRANSFORMS | RANDOM or name in (*_CONTAINERS, "OneOf", "NoOp")
+        read = (TRANSFORMS | EFFECTS).get(name)
+        is_known = read is not None or name in (*_CONTAINERS, "OneOf", "NoOp")
         own_p = _probability(fields, _CONTAINERS.get(name, None if is_known else 1.0))
         if fields.flag("always_apply"):  # saved by versions up to 1.4.9, and takes precedence over p
             own_p = 1.0
         p = own_p if p is None else p
-        is_random = name in RANDOM or p < 1 or (name == "OneOf" and len(parts) != 1)
+        is_random = p < 1 or (name == "OneOf" and len(parts) != 1)
         if p == 0 or name == "NoOp":
             fields.ignore(*by_new_names)
             return
@@ -227,8 +229,11 @@ def _add_transform(walk: Walk, values: Any, where: str, p: float | None = None) 
                 "is not supported: write a custom operator (docs/own-operators.md), or remove the transform"
             )
         branch = walk if p == 1 else walk.branch()
-        if name in TRANSFORMS | RANDOM:
-            (TRANSFORMS | RANDOM)[name](branch, fields)
+        if read is not None:
+            before = len(branch.ops)
+            read(branch, fields)
+            if walk.side == "serving" and any(op.home == "training" for op in branch.ops[before:]):
+                raise PipelineError(_NOT_FOR_SERVING)
         else:
             if not isinstance(parts, list | tuple):
                 fields.refuse("transforms", "must be a list")

@@ -95,7 +95,7 @@ class Walk(_Walk):
 
     def resize(self, fields: Fields, **how: Any) -> None:
         """Add a resize op that equals OpenCV's."""
-        self.add_uint8(ops.Resize(filter=_filter_of(fields), like="opencv", **how))
+        self.add_uint8(ops.Resize(filter=filter_of(fields), like="opencv", **how))
 
     def branch(self) -> Walk:
         """Return a walk that starts in the current state of the data, with an empty list of ops."""
@@ -136,7 +136,7 @@ Reader = Callable[[Walk, Fields], None]
 """Function that reads the fields of a transform, except ``p``, and adds its ops to a walk."""
 
 
-def _filter_of(fields: Fields) -> Filter:
+def filter_of(fields: Fields) -> Filter:
     """Return the filter for images. Masks must use ``nearest``, because pixprep always does."""
     fields.expect("mask_interpolation", 0, why="must be 0 (nearest)")
     if fields.take("area_for_downscale") is not None:
@@ -147,7 +147,7 @@ def _filter_of(fields: Fields) -> Filter:
     return fields.choice("interpolation", FILTERS)
 
 
-def _padding_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
+def padding_fields(walk: Walk, fields: Fields) -> dict[str, Any]:
     """Return the fields ``padding_mode`` and, if it is ``constant``, ``fill`` of an op that pads.
 
     The value that fills the padding of masks is added to ``walk.mask_fills``.
@@ -169,7 +169,7 @@ def _resize(walk: Walk, fields: Fields) -> None:
     for op in walk.ops:
         image = op.infer(image)
     if (image.height, image.width) == (height, width) and not walk.values:
-        _filter_of(fields)
+        filter_of(fields)
         return
     walk.resize(fields, height=height, width=width)
 
@@ -200,7 +200,7 @@ def _max_size(side: Literal["longer", "shorter"]) -> Reader:
             walk.resize(fields, **found, rounding="half_even")
         elif side == "longer":
             height, width = found["height"], found["width"]
-            walk.add_uint8(ops.Letterbox(height, width, fill=0, filter=_filter_of(fields), like="opencv"))
+            walk.add_uint8(ops.Letterbox(height, width, fill=0, filter=filter_of(fields), like="opencv"))
             walk.awaits_padding = True
         else:
             fields.refuse(
@@ -217,7 +217,7 @@ def _pad(walk: Walk, fields: Fields) -> None:
     After ``LongestMaxSize`` with a height and a width, it defines the padding of the letterbox.
     """
     fields.ignore("padding")
-    anchor, how = fields.choice("position", _ANCHORS, "center"), _padding_fields(walk, fields)
+    anchor, how = fields.choice("position", _ANCHORS, "center"), padding_fields(walk, fields)
     divisors = [fields.has(name) for name in ("pad_height_divisor", "pad_width_divisor")]
     if any(divisors):
         multiple = fields.side("pad_height_divisor" if divisors[0] else "pad_width_divisor")
@@ -242,7 +242,7 @@ def _crop_size(walk: Walk, fields: Fields) -> tuple[int, int]:
     size = fields.side("height"), fields.side("width")
     if fields.flag("pad_if_needed"):
         anchor = fields.choice("pad_position", _ANCHORS, "center")
-        walk.add_uint8(ops.Pad(*size, anchor=anchor, larger="keep", **_padding_fields(walk, fields)))
+        walk.add_uint8(ops.Pad(*size, anchor=anchor, larger="keep", **padding_fields(walk, fields)))
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
     return size
 
@@ -315,32 +315,11 @@ def _quarter_turns(times: int) -> tuple[ImageOp, ...]:
     return (ops.Rotate(90 * times, expand=True),) if times else ()
 
 
-TRANSFORMS: dict[str, Reader] = {
-    "Resize": _resize,
-    "LongestMaxSize": _max_size("longer"),
-    "SmallestMaxSize": _max_size("shorter"),
-    "PadIfNeeded": _pad,
-    "CenterCrop": lambda walk, fields: walk.add(
-        ops.CenterCrop(*_crop_size(walk, fields), rounding="down", smaller="refuse")
-    ),
-    "Crop": _crop,
-    "HorizontalFlip": lambda walk, _: walk.add(ops.Flip()),
-    "VerticalFlip": lambda walk, _: walk.add(ops.Flip("vertical")),
-    "Transpose": _transpose,
-    "InvertImg": lambda walk, _: walk.add_uint8(ops.Invert()),
-    "ToGray": _to_gray,
-    "ToFloat": _to_float,
-    "Normalize": _normalize,
-    "ToTensorV2": _to_tensor,
-}
-"""Transforms without random parameters. They can still be applied at random, with probability ``p``."""
-
-
 def _random_resized_crop(walk: Walk, fields: Fields) -> None:
     scale, ratio = fields.span("scale"), fields.span("ratio")
     is_old = fields.has("height")  # names of version 1.3
     size = (fields.side("height"), fields.side("width")) if is_old else fields.pair("size")
-    walk.add_uint8(ops.RandomResizedCrop(*size, scale, ratio, filter=_filter_of(fields), like="opencv"))
+    walk.add_uint8(ops.RandomResizedCrop(*size, scale, ratio, filter=filter_of(fields), like="opencv"))
 
 
 def _scale_range(fields: Fields) -> tuple[float, float]:
@@ -415,11 +394,11 @@ def _warp(walk: Walk, fields: Fields, op: type[ops.RandomWarp | ops.RandomWarpPe
         "rotate_method", "largest_box", why='computes different boxes, which is not supported: use "largest_box"'
     )
     fields.expect_false("fit_output")
-    found = _filter_of(fields)
+    found = filter_of(fields)
     filter_: Filter = "bilinear" if found == "area" else found  # OpenCV's warps replace area by bilinear
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
-    walk.add_uint8(op(**{"filter": filter_, "p": 1.0} | _padding_fields(walk, fields) | how))
+    walk.add_uint8(op(**{"filter": filter_, "p": 1.0} | padding_fields(walk, fields) | how))
 
 
 def _affine(walk: Walk, fields: Fields) -> None:
@@ -467,7 +446,23 @@ def _perspective(walk: Walk, fields: Fields) -> None:
 
 _HORIZONTAL, _VERTICAL = (ops.Flip(),), (ops.Flip("vertical"),)
 
-RANDOM: dict[str, Reader] = {
+TRANSFORMS: dict[str, Reader] = {
+    "Resize": _resize,
+    "LongestMaxSize": _max_size("longer"),
+    "SmallestMaxSize": _max_size("shorter"),
+    "PadIfNeeded": _pad,
+    "CenterCrop": lambda walk, fields: walk.add(
+        ops.CenterCrop(*_crop_size(walk, fields), rounding="down", smaller="refuse")
+    ),
+    "Crop": _crop,
+    "HorizontalFlip": lambda walk, _: walk.add(ops.Flip()),
+    "VerticalFlip": lambda walk, _: walk.add(ops.Flip("vertical")),
+    "Transpose": _transpose,
+    "InvertImg": lambda walk, _: walk.add_uint8(ops.Invert()),
+    "ToGray": _to_gray,
+    "ToFloat": _to_float,
+    "Normalize": _normalize,
+    "ToTensorV2": _to_tensor,
     "RandomRotate90": lambda walk, _: walk.add(ops.RandomChoice(tuple(map(_quarter_turns, range(4))))),
     "D4": lambda walk, _: walk.add(
         ops.RandomChoice(tuple((*_quarter_turns(times), *flip) for times in range(4) for flip in ((), _VERTICAL)))
@@ -476,7 +471,7 @@ RANDOM: dict[str, Reader] = {
     "RandomCrop": lambda walk, fields: walk.add(ops.RandomCrop(*_crop_size(walk, fields))),
     "RandomResizedCrop": _random_resized_crop,
     "RandomScale": lambda walk, fields: walk.add_uint8(
-        ops.ScaleJitter(scale_range=_scale_range(fields), filter=_filter_of(fields), like="opencv")
+        ops.ScaleJitter(scale_range=_scale_range(fields), filter=filter_of(fields), like="opencv")
     ),
     "GaussianBlur": _gaussian_blur,
     "ColorJitter": lambda walk, fields: walk.add_uint8(
@@ -490,3 +485,4 @@ RANDOM: dict[str, Reader] = {
     "Rotate": _rotate,
     "Perspective": _perspective,
 }
+"""Functions by transform."""

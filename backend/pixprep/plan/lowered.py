@@ -290,6 +290,16 @@ class Lowered:
                 'a "padding_mode" other than constant repeats objects without their boxes or points: use constant'
             )
 
+    def check_matrix(self) -> None:
+        """Check that a homography describes the coordinate transform, and that boxes can be transformed.
+
+        Raises:
+            PipelineError: An op displaces each pixel separately, or see ``check_boxes``.
+        """
+        self.check_boxes()
+        if why := next(filter(None, (each.no_matrix for each in traits(*self.levels))), ""):
+            raise PipelineError(why)
+
     def check_places(self) -> None:
         """Check that the coordinate transform from the decoded image is known.
 

@@ -64,6 +64,14 @@ def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
     return pixels.reshape(image.height, image.width, 4)
 
 
+def recompressed(pixels: npt.NDArray[np.uint8], format_: str, quality: int) -> npt.NDArray[np.uint8]:
+    """Encode pixels (height, width, 1 or 3) with a lossy format, and decode them again."""
+    file = BytesIO()
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(file, format_, quality=quality)
+    decoded = np.asarray(Image.open(file).convert("L" if pixels.shape[2] == 1 else "RGB"))
+    return decoded.reshape(pixels.shape)
+
+
 def labels_of(
     encoded: bytes | bytearray | memoryview, check_size: Callable[[tuple[int, ...]], None]
 ) -> npt.NDArray[Any]:

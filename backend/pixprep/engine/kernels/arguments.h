@@ -268,7 +268,8 @@ struct warp {
     uint32_t fill;           // color outside of the image, one byte per channel
     int32_t is_filled;       // torchvision: whether to blend the fill with the pixels at the edge of the image
     int64_t padding;         // a value of `enum padding`
-    const float *source_x;   // input position of each pixel, from -1 to 1 in the image, and space for 8 more; null: use `matrix`
+    const float *source_x;   // input position of each pixel, and space for 8 more; null: use `matrix`. torchvision: from -1 to 1 in
+                             // the image; OpenCV: in pixels, and 0 is the center of the first pixel
     const float *source_y;
     const int16_t *weights;  // WARP_OPENCV_BICUBIC: 16 weights for each of 32 x 32 subpixel positions
 };
@@ -309,6 +310,48 @@ struct convolution {
     int64_t vertical_taps;    // numbers of weights, odd
     int64_t horizontal_taps;
     float factor;             // sharpness
+};
+
+// Filters of square neighborhoods, in the order of `NeighborhoodKind` in plan/steps/neighborhoods.py.
+enum neighborhoods { NEIGHBORHOOD_MEAN, NEIGHBORHOOD_MEDIAN, NEIGHBORHOOD_WEIGHTS };
+
+// A filter of a square neighborhood of each pixel value. The image has `size` / 2 pixels of padding on each side.
+struct neighborhood {
+    const uint8_t *pixels;   // first value of the padding, and space for 16 more values at the end
+    int64_t row_stride;      // in bytes
+    int64_t column_stride;   // in bytes
+    int64_t height;          // size of the result
+    int64_t row_bytes;
+    uint8_t *out;
+    int64_t out_row_stride;
+    int64_t kind;            // a value of `enum neighborhoods`
+    int64_t size;            // odd
+    const int64_t *offsets;  // NEIGHBORHOOD_WEIGHTS: in bytes, from the first value of the neighborhood
+    const float *weights;
+    int64_t taps;
+};
+
+// Adaptive histogram equalization of an image with contiguous pixels. engine/kernels/neighborhoods.py computes the tables of the
+// conversions between RGB and CIELAB.
+struct clahe {
+    const uint8_t *pixels;
+    uint8_t *out;
+    int64_t height;
+    int64_t width;
+    int64_t channels;                // 1 or 3
+    int64_t clip_limit;              // maximum number of pixels per level and tile
+    int64_t tile_rows;               // number of tiles
+    int64_t tile_columns;
+    int64_t tile_height;
+    int64_t tile_width;
+    uint8_t *tables;                 // memory for the look-up tables of the tiles, (tile_rows * tile_columns, 256)
+    const uint16_t *gamma;           // (256)
+    const uint16_t *cube_roots;      // (3072)
+    const int32_t *rgb_to_xyz;       // (3, 3)
+    const uint16_t *lightness_to_y;  // Y and its cube root, (256, 2)
+    const int32_t *root_to_xz;       // (36864)
+    const int32_t *xyz_to_rgb;       // (3, 3)
+    const uint8_t *inverse_gamma;    // (4096)
 };
 
 // The structure of a JPEG: see engine/decoders/structure.py.

@@ -22,7 +22,7 @@ def sampling_positions(step: Warp, out: F32) -> None:
         out: Array (2, n) with contiguous rows for the x and y of the pixels of the warp's region, where n is at least
             ``step.height * step.width``.
     """
-    assert step.elastic is not None
+    assert isinstance(step.elastic, Elastic)
     _displace(step.elastic, step.whole, (step.top, step.left, step.height, step.width), out, is_position=True)
 
 

@@ -6,7 +6,6 @@ Measurements are in docs/decisions-kernels.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref
 from typing import Any, cast
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels import levels, resize
 from pixprep.engine.kernels.margins import margins
-from pixprep.engine.kernels.native import STRUCTS, library
+from pixprep.engine.kernels.native import library
+from pixprep.engine.kernels.noise import noise
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.patch_layout import PatchLayout
-from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.plan.steps.curves import Curve
@@ -237,20 +236,6 @@ class CpuKernel:
         else:
             is_same = self._is_identity and table is self._table
             resize.look_up(cast("U8", ordered[:, :, : len(planes)]), None if is_same else table, planes, grid)
-
-
-def noise(words: tuple[int, int, int], shape: tuple[int, ...]) -> F32:
-    """Return normally distributed noise for a rectangle, float32 of ``shape`` (channels, height, width).
-
-    Philox4x32-10, with the first two words as its key and the counter ``(i, third word, 0, 0)``, yields eight integers
-    of 16 bits, the lower half of each word first. They are indices into a table of quantiles, and determine the values
-    8 i to 8 i + 7 in the order of the tensor's channels. The noise is thus identical on all devices. If it were
-    computed with a logarithm or a sine, its last bits would depend on the math library of the device.
-    """
-    values = np.empty(shape, np.float32)
-    arguments = STRUCTS["noise"](values.ctypes.data, values.size, quantiles().ctypes.data, words[:2], words[2])
-    library().make_noise(byref(arguments))
-    return values
 
 
 def _size(placement: Placement) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from pixprep.engine.kernels.colours import ColorPixels, GrayPixels
 from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.neighborhoods import compressed, equalized, filtered_by_neighborhood, noisy
 from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
@@ -31,6 +32,7 @@ from pixprep.plan.steps.levels import (
     Take,
     Tone,
 )
+from pixprep.plan.steps.neighborhoods import Clahe, Compress, Neighborhood, Noise
 from pixprep.plan.steps.warps import Warp
 from pixprep.spec import Own, PaddingMode
 
@@ -52,14 +54,19 @@ def apply_steps(steps: Sequence[LevelStep], image: U8) -> U8:
         if is_colour:
             image = apply_color_steps(cast("Iterable[ColourStep]", group), image)
         else:
-            for step in group:
-                image = _KERNELS[type(step)](step, image)
+            for kind, steps_of_kind in groupby(group, type):
+                if kind is Erase:
+                    image = _erased(cast("Iterable[Erase]", steps_of_kind), image)
+                else:
+                    for step in steps_of_kind:
+                        image = _KERNELS[kind](step, image)
     return image
 
 
-def _erased(step: Erase, image: U8) -> U8:
+def _erased(steps: Iterable[Erase], image: U8) -> U8:
     erased = copied(image)
-    erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
+    for step in steps:
+        erased[step.top : step.top + step.height, step.left : step.left + step.width] = step.values
     return erased
 
 
@@ -183,12 +190,15 @@ def _taken(step: Take, image: U8) -> U8:
 
 
 _KERNELS: Mapping[type[LevelStep], Callable[[Any, U8], U8]] = {
-    Erase: _erased,
+    Clahe: equalized,
+    Compress: compressed,
     Filter: filtered,
     Mix: _mixed,
+    Neighborhood: filtered_by_neighborhood,
+    Noise: noisy,
     Permute: _permuted,
     Resample: resampled,
     Take: _taken,
     Warp: warped,
 }
-"""Functions of the steps that ``apply_color_steps`` does not support. ``kernels.staged`` calls custom operators."""
+"""Functions of the steps that ``apply_steps`` does not run itself. ``kernels.staged`` calls custom operators."""

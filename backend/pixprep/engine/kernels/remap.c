@@ -134,7 +134,14 @@ INLINE void compute_positions(const struct warp *n, const struct image *image, e
     const double base_w = m[6] * block + m[7] * y + m[8];
     for (int64_t i = 0; i < count; i += LANES) {
         vint position_x, position_y;
-        if (n->is_perspective) {
+        if (n->source_x) {
+            vfloat source_x, source_y;
+            const int64_t index = row * n->columns + x - n->left + i;
+            memcpy(&source_x, n->source_x + index, sizeof source_x);
+            memcpy(&source_y, n->source_y + index, sizeof source_y);
+            position_x = round_position(TO_DOUBLE(source_x) * scale);
+            position_y = round_position(TO_DOUBLE(source_y) * scale);
+        } else if (n->is_perspective) {
             vdouble column = (vdouble){0, 1, 2, 3, 4, 5, 6, 7} + (double)(x + i - block);
             vdouble inverse = inverse_depth(base_w + m[6] * column, scale);
             position_x = round_position((base_x + m[0] * column) * inverse);

@@ -8,11 +8,12 @@ from typing import get_args
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.engine.kernels.distortions import positions
 from pixprep.engine.kernels.elastic import sampling_positions
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.resize import move
 from pixprep.plan.profiles.profile import ARITHMETICS
-from pixprep.plan.steps.warps import Warp
+from pixprep.plan.steps.warps import Elastic, Warp
 from pixprep.spec import PaddingMode
 
 U8 = npt.NDArray[np.uint8]
@@ -33,7 +34,7 @@ def warped(step: Warp, image: U8) -> U8:
     Returns:
         Array (step.height, step.width, channels) with the dtype of the image.
     """
-    if step.elastic is not None and not any(step.elastic.alpha):
+    if step.elastic is not None and not step.is_displaced:
         return image[step.top : step.top + step.height, step.left : step.left + step.width]
     height, width, channels = image.shape
     if image.dtype == np.uint8 and channels in (1, 3):
@@ -55,7 +56,10 @@ def _warp(step: Warp, image: U8, size: tuple[int, int], fill: int) -> U8:
     places = None
     if step.elastic is not None:
         places = np.zeros((2, step.height * step.width + _SPARE), np.float32)
-        sampling_positions(step, places)
+        if isinstance(step.elastic, Elastic):
+            sampling_positions(step, places)
+        else:
+            places[:, :-_SPARE] = positions(step).reshape(2, -1)
     bytes_ = 1 if channels == 1 else 4
     memory = np.empty((step.height * step.width + _SPARE) * bytes_, np.uint8)
     arguments = STRUCTS["warp"](

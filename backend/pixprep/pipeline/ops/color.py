@@ -7,17 +7,20 @@ Albumentations, which uses lookup tables and OpenCV 4 or 5, on a processor with 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
-from pixprep.pipeline.ops.op import ColorOp
+from pixprep.pipeline.ops.op import ColorOp, LevelsOp
+from pixprep.pipeline.ops.ranged import Ranged
+from pixprep.plan.draws.philox import Words, between
+from pixprep.plan.lowered import Lowered
 from pixprep.plan.profiles import COLOURS
 from pixprep.plan.steps import curves, levels
 from pixprep.plan.steps.levels import LevelStep
-from pixprep.spec import BlendLike, ColorLike
+from pixprep.spec import BlendLike, Color, ColorLike, ImageSpec
 
 MAX_FACTOR = 1000.0
 Factor = Annotated[float, Within(0, MAX_FACTOR)]
@@ -229,26 +232,45 @@ class Grayscale(ColorOp, frozen=True, tag="grayscale"):
         return levels.Blend("own", 0.0, self.like)
 
 
-class Gamma(ColorOp, frozen=True, tag="gamma"):
+class Gamma(Ranged, ColorOp, frozen=True, tag="gamma"):
     """Applies gamma correction: each pixel value becomes ``255.999 * gain * (value / 255) ** gamma``, truncated.
 
-    The op reproduces torchvision v2's ``adjust_gamma``.
+    The op reproduces torchvision v2's ``adjust_gamma``. With ``"like": "opencv"``, it reproduces Albumentations'
+    ``RandomGamma``, which multiplies by 255 instead.
 
     Args:
-        gamma: Exponent. Values greater than 1 make the shadows darker, and values below 1 make them brighter.
-        gain: Constant multiplier.
+        gamma: Exponent: one number, or the minimum and maximum of a random exponent. Values greater than 1 make the
+            shadows darker, and values below 1 make them brighter.
+        gain: Constant multiplier; 1 with ``"like": "opencv"``.
         like: Library whose rounding the op reproduces.
+        p: Probability that the op is applied, 0 to 1.
 
     Example:
         {"op": "gamma", "gamma": 2.2}
     """
 
-    gamma: Factor
+    ranges: ClassVar[Any] = {"gamma": between}
+    phrase: ClassVar[str] = "gamma correction with the exponent {gamma}"
+    is_pointwise: ClassVar[bool] = True
+    keeps_places: ClassVar[bool] = True
+    is_hosts: ClassVar[bool] = False
+    gamma: Annotated[float | tuple[float, float], Within(0, MAX_FACTOR, lengths=(1, 2))]
     gain: Factor = 1.0
-    like: ColorLike = "pillow"
+    like: BlendLike = "pillow"
+
+    def check(self) -> None:
+        super().check()
+        if self.like == "opencv" and self.gain != 1:
+            raise PipelineError(f'"gain" must be 1 with "like": "opencv", not {shown(self.gain)}')
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        return LevelsOp.lower(self, before, image, key) if self.is_random else ColorOp.lower(self, before, image, key)
 
     def step(self) -> LevelStep:
-        return curves.gamma(self.gamma, self.gain, self.like)
+        return curves.gamma(self.gamma, self.gain, self.like)  # type: ignore[arg-type]  # one number
+
+    def fixed_steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
+        return (self.step(),)
 
 
 class Posterize(ColorOp, frozen=True, tag="posterize"):

@@ -17,6 +17,10 @@ from pixprep.plan.steps.warps import Warp
 from pixprep.spec import Color, ImageSpec
 
 MAX_ALPHA = 100_000.0
+NO_MATRIX = (
+    "an op before it displaces each pixel separately, so that no matrix describes the transform: use boxes, points or "
+    "mask"
+)
 Pair = tuple[float, float]
 """Numbers for x and y."""
 
@@ -27,10 +31,9 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     The op reproduces torchvision v2's ``ElasticTransform``, which processes tensors and PIL images in the same way.
     With the same displacement field, the pixels equal those of torchvision. A field that is computed from the same
     noise differs from torchvision's field by less than 1e-6 of half the image size, because PyTorch adds in a different
-    order; pixprep's sums do not depend on the order. Masks are transformed like the image. Boxes and points are not
-    supported after this op, because their new positions have no closed form; torchvision approximates them to whole
-    pixels. Images are rejected if they are too small for the blur, which reads ``4 * sigma`` pixels in each direction
-    and reflects the image once at its border.
+    order; pixprep's sums do not depend on the order. Masks are transformed like the image. A box becomes the bounding
+    box of the pixels that show it, and a point moves with the nearest pixel. Images are rejected if they are too small
+    for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its border.
 
     Args:
         alpha: Strength of the displacement: one number, or one number each for x and y. A pixel moves by ``alpha / 2``
@@ -48,10 +51,7 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
     moves: ClassVar[bool] = True
     may_add_color: ClassVar[bool] = False
     is_hosts: ClassVar[bool] = True
-    no_boxes: ClassVar[str] = (
-        "elastic does not support boxes or points, because their new positions have no closed form: remove "
-        "them, or remove elastic"
-    )
+    no_matrix: ClassVar[str] = NO_MATRIX
     alpha: Annotated[float | Pair, Within(0, MAX_ALPHA, lengths=(1, 2))] = 50.0
     sigma: Annotated[float | Pair, Within(0, MAX_SIGMA, lengths=(1, 2))] = 5.0
     filter: Literal["nearest", "bilinear"] = "bilinear"

@@ -42,7 +42,7 @@ def read(entry: object, where: str) -> Op:
     if not isinstance(name, str) or name not in ops:
         if "op" not in entry:
             raise PipelineError(f'{where}: the field "op" is missing')
-        near = hint(meant(str(name), ops, ELSEWHERE)) or f"; valid ops: {', '.join(ops)}"
+        near = hint(meant(str(name), ops, ELSEWHERE)) or f"; docs/operators.md lists the {len(ops)} ops"
         raise PipelineError(f"{where} {quoted(name)}: no such op{near}")
     cls = ops[name]
     where = f'{where} "{name}"'

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
 
-from pixprep.errors import PipelineError
+import numpy as np
+
+from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.limits import (
     MAX_SIDE,
     FillColor,
@@ -21,13 +24,13 @@ from pixprep.pipeline.ops.limits import (
 )
 from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, SteadyOp, drawn
 from pixprep.plan.draws.augments import Uniforms
-from pixprep.plan.draws.philox import Words, between, quantiles, span_words
+from pixprep.plan.draws.philox import F64, Words, between, quantiles, span_words
 from pixprep.plan.lowered import Lowered, colour
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.levels import LevelStep
 from pixprep.spec import Color, ImageSpec, Reals, as_tuple
 
-MAX_RECTANGLES = 64
+MAX_RECTANGLES, MAX_CELLS = 64, 64
 MAX_ATTEMPTS = 10
 """Maximum number of attempts to sample a rectangle that fits; if none fits, no rectangle is filled."""
 
@@ -133,6 +136,102 @@ class CoarseDropout(Drawn, LevelsOp, frozen=True, tag="coarse_dropout"):
             for top, left, rows, columns in words["holes"]
             if rows and columns
         ]
+
+
+class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
+    """Fills a rectangle in each cell of a grid with one color, with probability ``p``.
+
+    The op reproduces Albumentations' ``GridDropout``. The image is divided into a grid whose cells have nearly equal
+    sizes; the rows and the columns that are one pixel larger are chosen at random. The height and the width of each
+    rectangle (hole) are ``ratio`` times those of its cell, rounded down, but at least 1 and at most the cell minus 1.
+    Boxes and masks do not change.
+
+    Args:
+        ratio: Height and width of a hole as a fraction of its cell, 0 to 1.
+        unit: Minimum and maximum of the random side of a cell in pixels, where the maximum is exclusive. Default: the
+            number of cells determines their size.
+        cells: Number of cells, [rows, columns]. Default without ``unit``: cells of a tenth of the image's height and
+            width, but at least 2 pixels.
+        random_offset: Whether the position of each hole in its cell is random. If false, ``shift`` determines it.
+        shift: Position [x, y] of the holes in their cells in pixels.
+        fill: Color, 0 to 255: one number, or one per channel.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "grid_dropout", "cells": [7, 7]}
+    """
+
+    may_add_color: ClassVar[bool] = False
+
+    ratio: Fraction = 0.5
+    unit: tuple[int, int] | None = None
+    cells: Annotated[tuple[int, int] | None, Within(1, MAX_CELLS, lengths=(2,))] = None
+    random_offset: bool = True
+    shift: Annotated[tuple[int, int], Within(0, MAX_SIDE, lengths=(2,))] = (0, 0)
+    fill: FillColor = 0
+    p: Fraction = 0.5
+
+    def check(self) -> None:
+        if self.unit is not None and not 2 <= self.unit[0] < self.unit[1]:
+            raise PipelineError(f'"unit" must be (low, high) with 2 <= low < high, not {shown(self.unit)}')
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample the holes: ``{"holes": [[top, left, height, width]]}``."""
+        u_apply, u_unit, *_ = uniforms(0, 1)[0].tolist()
+        if u_apply >= self.p:
+            return {"holes": []}
+        rows, columns = self._grid(height, width, u_unit)
+        # each row and column of cells uses one number for its order, and each cell uses two for the offset of its hole
+        numbers = uniforms(1, -(-(rows + columns + 2 * rows * columns) // 4)).ravel()
+        tops, lefts = _splits(height, numbers[:rows]), _splits(width, numbers[rows : rows + columns])
+        u_offsets = iter(numbers[rows + columns :].tolist())
+        holes = []
+        for top, bottom in pairwise(tops):
+            for left, right in pairwise(lefts):
+                size = [int(min(max(side * self.ratio, 1), side - 1)) for side in (bottom - top, right - left)]
+                u_y, u_x = next(u_offsets), next(u_offsets)
+                y, x = self.shift[::-1]
+                if self.random_offset:
+                    y, x = int(u_y * (bottom - top - size[0] + 1)), int(u_x * (right - left - size[1] + 1))
+                holes.append([min(top + y, height - size[0]), min(left + x, width - size[1]), *size])
+        return {"holes": holes}
+
+    def _grid(self, height: int, width: int, u_unit: float) -> tuple[int, int]:
+        """Return the number of rows and of columns of the grid.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The image is smaller than the cells, or has fewer pixels than cells.
+        """
+        if self.unit is not None:
+            unit = self.unit[0] + int(u_unit * (self.unit[1] - self.unit[0]))
+            rows, columns = height // unit, width // unit
+            is_too_small = self.unit[1] > min(height, width)
+        else:
+            rows, columns = self.cells or (height // max(2, height // 10), width // max(2, width // 10))
+            is_too_small = rows * 2 > height or columns * 2 > width
+        if is_too_small or not rows * columns:
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too small for the cells of grid_dropout")
+        if rows * columns > MAX_CELLS**2:
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have more than {MAX_CELLS**2} cells")
+        return rows, columns
+
+    def in_words(self) -> str:
+        cells = "x".join(map(str, self.cells)) if self.cells else "all"
+        size = f"of {self.unit[0]} to {self.unit[1] - 1} pixels " if self.unit else ""
+        return f"fill {self.ratio:.4g} of the height and width of {cells} cells {size}in {self.p:g} of the images"
+
+    fixed_ops = CoarseDropout.fixed_ops
+
+
+def _splits(length: int, u_order: F64) -> list[int]:
+    """Divide a side into as many parts as there are random numbers, and return their ends, beginning with 0.
+
+    The parts that are one pixel longer are those with the smallest random numbers.
+    """
+    count = len(u_order)
+    sizes = np.full(count, length // count)
+    sizes[u_order.argsort(kind="stable")[: length % count]] += 1
+    return [0, *np.cumsum(sizes).tolist()]
 
 
 def _random_side(span: tuple[float, float], length: int, uniform: float) -> int:

@@ -178,7 +178,7 @@ class LevelsOp(Changing, ImageOp, frozen=True):
     def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
         """Return the step that the op adds to the plan; see ``lower``."""
         source = next(iter(self.inputs(image)), None)
-        key = key if source or isinstance(self, Drawn) else ""
+        key = key if source or self.home == "training" else ""
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
 
     @property

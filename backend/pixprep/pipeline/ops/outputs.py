@@ -532,7 +532,7 @@ def _check_geometry(before: Lowered, *, is_axis_aligned: bool) -> None:
     """
     before.check_places()
     if not is_axis_aligned:
-        before.check_boxes()
+        before.check_matrix()
     elif before.geometry.may_warp:
         raise PipelineError(
             "a scale and an offset cannot describe rotations, affine maps, perspectives, elastic deformations and "

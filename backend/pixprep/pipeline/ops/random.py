@@ -14,6 +14,8 @@ from pixprep.pipeline.ops.canvas import Flip, check_padding
 from pixprep.pipeline.ops.crops import Crop
 from pixprep.pipeline.ops.geometry import Resize, check_like, resize_step, resized
 from pixprep.pipeline.ops.limits import (
+    MAX_RATIO,
+    MAX_SIDE,
     FillColor,
     Fraction,
     Length,
@@ -116,6 +118,56 @@ class RandomResizedCrop(Whether, ImageOp, frozen=True, tag="random_resized_crop"
 
     def fixed_ops(self, words: Words) -> list[Op]:
         return [Crop(**words), as_kind(Resize, self)]
+
+
+class RandomSizedCrop(Whether, ImageOp, frozen=True, tag="random_sized_crop"):
+    """Crops a random window of random height and fixed aspect ratio, and resizes it to ``height`` x ``width``.
+
+    The op reproduces Albumentations' ``RandomSizedCrop``: the height of the window is a uniformly distributed integer,
+    its width is ``int(height * ratio)``, and both are clipped to the size of the image. The position is also uniformly
+    distributed.
+
+    Args:
+        height: Height of the result in pixels.
+        heights: Minimum and maximum height of the window in pixels.
+        width: Width of the result in pixels; default: ``height``.
+        ratio: Width of the window divided by its height.
+        filter, antialias, like: as in ``resize``.
+        p: Probability that the op is applied, 0 to 1.
+
+    Example:
+        {"op": "random_sized_crop", "height": 224, "heights": [180, 360]}
+    """
+
+    height: Length
+    heights: Annotated[tuple[int, int], OrderedPair(1, MAX_SIDE)]
+    width: Length | None = None
+    ratio: Annotated[float, Within(1 / MAX_RATIO, MAX_RATIO)] = 1.0
+    filter: Filter = "bilinear"
+    antialias: bool | None = None
+    like: Like = "pillow"
+    p: Fraction = 1.0
+
+    check = RandomResizedCrop.check
+    infer = RandomResizedCrop.infer
+    lower = RandomResizedCrop.lower
+    fixed_ops = RandomResizedCrop.fixed_ops
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample the window.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The window would be narrower than a pixel.
+        """
+        u_height, u_top, u_left, _ = uniforms(0, 1)[0].tolist()
+        rows = self.heights[0] + int(u_height * (self.heights[1] - self.heights[0] + 1))
+        rows, columns = min(rows, height), min(int(rows * self.ratio), width)
+        if not columns:
+            raise ImageError("DOES_NOT_FIT", f"a window of {rows} rows is narrower than a pixel")
+        return window(int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1)), rows, columns)
+
+    def in_words(self) -> str:
+        return f"crop a random window of {span_words(self.heights)} rows and an aspect ratio of {self.ratio:.4g}"
 
 
 class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):

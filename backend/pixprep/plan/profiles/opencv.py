@@ -165,6 +165,12 @@ def _contrast(mean: float, factor: float) -> Values:
     return (PIXEL_VALUES.astype(np.float32) * np.float32(factor) + np.float32(mean * (1 - factor))).clip(0, 255)
 
 
+def _gamma(exponent: float, gain: float) -> Values:
+    """Return Albumentations' gamma curve, which truncates ``(value / 255) ** exponent * 255``."""
+    del gain
+    return np.arange(0, 256.0 / 255, 1.0 / 255) ** exponent * 255
+
+
 MODES = {
     "nearest": "INTER_NEAREST",
     "bilinear": "INTER_LINEAR",
@@ -193,5 +199,5 @@ WARPS = Warps(
     padding_modes=get_args(PaddingMode),
     max_side=32766,
 )
-COLOURS = Colours(mean=truediv, contrast=_contrast)
+COLOURS = Colours(mean=truediv, contrast=_contrast, gamma=_gamma)
 BLUR = Blur(taps=lambda sigma: 2 * int(3.5 * sigma) + 1, is_mirrored_again=True, is_hosts=True)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pixprep.plan.profiles import COLOURS
 from pixprep.plan.steps.step import Step
-from pixprep.spec import BlendLike, ColorLike
+from pixprep.spec import BlendLike
 
 U8 = npt.NDArray[np.uint8]
 
@@ -58,7 +58,7 @@ def scaled_and_shifted(factor: float, offset: float) -> Curve:
     return Curve(levels.clip(0, 255).astype(np.uint8).tobytes())
 
 
-def gamma(exponent: float, gain: float, like: ColorLike) -> Curve:
+def gamma(exponent: float, gain: float, like: BlendLike) -> Curve:
     """Return the gamma curve ``255.999 * gain * (value / 255) ** exponent``, clipped, with the rounding of ``like``."""
     return _curve(lambda _: COLOURS[like].gamma(exponent, gain))
 

@@ -296,7 +296,7 @@ class Erase(Step, frozen=True):
         top, left, height, width: Rectangle in pixels.
         values: Fill values: one pixel value per decoded channel for an image, or one value per channel for a tensor. If
             the rectangle is filled with noise, ``values`` is empty.
-        noise: Seed from which ``engine.kernels.kernel`` generates the noise. It consists of two random 32-bit integers
+        noise: Seed from which ``engine.kernels.noise`` generates the noise. It consists of two random 32-bit integers
             and the index of the rectangle in the tensor. None means that the rectangle is filled with ``values``.
     """
 

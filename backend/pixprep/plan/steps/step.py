@@ -26,6 +26,7 @@ class Traits:
         moves: Whether the step may move pixels, so that boxes and masks must be transformed with the image.
         no_places: Reason why later ops cannot output coordinates or coordinate transforms. Empty if they can.
         no_boxes: Reason why later ops cannot output boxes or points. Empty if they can.
+        no_matrix: Reason why the coordinate transform is not a homography. Empty if it is.
     """
 
     __slots__ = ()
@@ -37,6 +38,7 @@ class Traits:
     moves: ClassVar[bool] = False
     no_places: ClassVar[str] = ""
     no_boxes: ClassVar[str] = ""
+    no_matrix: ClassVar[str] = ""
 
     @property
     def traits(self) -> Traits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,59 @@ class Elastic(NamedTuple):
         return max(taps(sigma) for sigma in self.sigma) // 2
 
 
+class Grid(NamedTuple):
+    """Displacement by a distorted grid, as in Albumentations' ``GridDistortion``.
+
+    Attributes:
+        columns, rows: Width of each column and height of each row of the distorted grid, relative to a grid of equal
+            cells. The last number belongs to the pixels that remain after the cells, whose sides are whole pixels.
+        is_normalized: Whether the grid is scaled to the size of the image.
+    """
+
+    columns: tuple[float, ...]
+    rows: tuple[float, ...]
+    is_normalized: bool
+
+
+class Lens(NamedTuple):
+    """Displacement by a lens, as in Albumentations' ``OpticalDistortion``.
+
+    Attributes:
+        k: Strength of the distortion.
+        model: ``camera`` is OpenCV's ``initUndistortRectifyMap`` with the coefficients (k, k, 0, 0, 0). ``fisheye``
+            multiplies the distance from the center by ``1 + k * r * r``, where r is this distance divided by that of a
+            corner.
+    """
+
+    k: float
+    model: Literal["camera", "fisheye"]
+
+
+class Smooth(NamedTuple):
+    """Displacement by smooth noise, as in Albumentations' ``ElasticTransform``.
+
+    Normally distributed noise, float32 (2, H, W), is divided by its maximum absolute value, blurred by a Gaussian with
+    repeated edge pixels, and multiplied by ``alpha``. Both fields, x and y, are blurred as one image of 2 H rows.
+
+    Attributes:
+        alpha: Strength of the displacement.
+        sigma: Standard deviation of the blur in pixels.
+        taps: Number of weights of the blur, odd.
+        is_same: Whether x and y have the same displacement.
+        seed: Seed of the noise, two integers below 2^32.
+    """
+
+    alpha: float
+    sigma: float
+    taps: int
+    is_same: bool
+    seed: tuple[int, int]
+
+
+Displacement = Elastic | Grid | Lens | Smooth
+"""Position in the image for each pixel of the result. All except ``Elastic`` use OpenCV's ``remap``."""
+
+
 def taps(sigma: float) -> int:
     """Return torchvision's number of weights for a Gaussian of this standard deviation. It is odd."""
     return int(8 * sigma + 1) | 1
@@ -94,13 +147,13 @@ class Warp(Step, frozen=True):
     fill: tuple[int, ...] | None
     filter: WarpFilter
     like: WarpLike
-    elastic: Elastic | None = None
+    elastic: Displacement | None = None
     padding_mode: PaddingMode = "constant"
     moves = True
 
     def __str__(self) -> str:
         if self.elastic is not None:
-            return f"displace the pixels by the noise of seed {self.elastic.seed} ({self.filter})"
+            return f"displace the pixels: {self.elastic} ({self.filter})"
         a, b, c, d, e, f, *below = self.matrix
         g, h, i = (*below, 1.0)[:3] if below else (0.0, 0.0, 1.0)
         over = f", both divided by {g:.4g} x {_signed(h)} y {_signed(i)}" if below else ""
@@ -111,6 +164,11 @@ class Warp(Step, frozen=True):
     def is_hosts(self) -> bool:
         """Whether the step runs on the host even if the device is a GPU, because it has no CUDA kernel."""
         return self.elastic is not None or WARPS[self.like].is_hosts
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether each pixel is displaced separately, so that ``matrix`` does not describe the motion."""
+        return self.elastic is not None and not (isinstance(self.elastic, Elastic) and not any(self.elastic.alpha))
 
     @property
     def is_perspective(self) -> bool:
