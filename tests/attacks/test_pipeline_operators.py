@@ -15,7 +15,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.pipeline.file import MAX_BYTES
-from pixprep.plan.steps.finding import VARIABLE
+from pixprep.plan.steps.operators import VARIABLE
 from support.pipeline_texts import with_op
 
 MODULE = """

@@ -22,7 +22,7 @@ import pixprep as pp
 from pixprep.cli import main
 from pixprep.errors import REASONS
 from pixprep.pipeline.ops import OPS
-from pixprep.plan.steps.finding import GROUP
+from pixprep.plan.steps.operators import GROUP
 from pixprep.serving.triton import config as model_config
 
 ROOT = Path(__file__).parents[2]

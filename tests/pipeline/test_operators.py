@@ -13,7 +13,7 @@ import pixprep as pp
 from pixprep.errors import REASONS
 from pixprep.importers.verify import verify
 from pixprep.pipeline.ops import op_name
-from pixprep.plan.steps.finding import find
+from pixprep.plan.steps.operators import find
 from pixprep.show.preview import preview
 from pixprep.show.words import explain, op_words
 from support.images import jpeg, scene

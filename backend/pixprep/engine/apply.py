@@ -26,9 +26,8 @@ from pixprep.plan.draws.augments import RandomStep
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.finding import find, listed
 from pixprep.plan.steps.operators import Extern as Use
-from pixprep.plan.steps.operators import Operator, OperatorCall
+from pixprep.plan.steps.operators import Operator, OperatorCall, find, listed
 from pixprep.spec import Color, DType, Frames, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]

@@ -31,8 +31,7 @@ from pixprep.pipeline.ops import (
 )
 from pixprep.pipeline.walk import CompiledSide, Node, Output, at, meaning, n_bytes, op_label
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.finding import listed
-from pixprep.plan.steps.operators import Operator, OperatorCall
+from pixprep.plan.steps.operators import Operator, OperatorCall, listed
 from pixprep.registry import HTML, load
 from pixprep.spec import ImageSpec, InputSpec, Side
 

@@ -15,9 +15,8 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import AnnotationPlan, BoxesPlan, OutputPlan, PointsPlan, TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.plan.steps.finding import find
 from pixprep.plan.steps.operators import Extern as Call
-from pixprep.plan.steps.operators import Operator
+from pixprep.plan.steps.operators import Operator, find
 from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 
 MAX_NAME = 128

@@ -49,7 +49,7 @@ class Lowered:
         levels: Steps on the pixel values, after the geometric steps.
         arithmetic: Steps that convert pixel values to tensor values.
         erasures: Steps that erase rectangles of the tensor.
-        operators: Custom operators that the op ``extern`` may refer to, see ``finding.find``.
+        operators: Custom operators that the op ``extern`` may refer to, see ``operators.find``.
         photo: Steps on the pixel values of the whole image, before the geometric steps.
         resizes_again: Whether the next op may resize an image that has already been resized. Ops in a random choice may
             do this.

@@ -47,7 +47,7 @@ def run(
 
     from pixprep.cli.output import log_to_stderr, pixprep_command, say
     from pixprep.files import PHOTOS
-    from pixprep.plan.steps import finding
+    from pixprep.plan.steps import operators
     from pixprep.progress import Progress
     from pixprep.serving.embedded import supervisor
     from pixprep.serving.embedded.request import CLIP
@@ -91,10 +91,10 @@ def run(
     log_to_stderr(as_json=as_json)
     find_problems: supervisor.Check = (lambda _: ()) if no_check else check
     try:
-        finding.check_installed(allow_operators)
+        operators.check_installed(allow_operators)
         if allow_operators:  # Triton and its Python processes inherit the environment
-            names = [*os.environ.get(finding.VARIABLE, "").split(), *allow_operators]
-            os.environ[finding.VARIABLE] = " ".join(dict.fromkeys(names))
+            names = [*os.environ.get(operators.VARIABLE, "").split(), *allow_operators]
+            os.environ[operators.VARIABLE] = " ".join(dict.fromkeys(names))
         # `supervisor.serve` reports a folder that does not exist or that contains no models
         if folder.is_dir() and models_in(folder) and (problems := find_problems(folder)):
             words = f"{folder} has problems that prevent loading; to serve it anyway, pass --no-check"

@@ -11,7 +11,7 @@ from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within
 from pixprep.pipeline.ops.op import LevelsOp
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.steps import finding, operators
+from pixprep.plan.steps import operators
 from pixprep.spec import ImageSpec
 
 
@@ -49,10 +49,10 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
         operators.check_name(self.operator)
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
-        return str(finding.find(self.operator, self.version, before.operators).use(self.fields))
+        return str(operators.find(self.operator, self.version, before.operators).use(self.fields))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        call = finding.find(self.operator, self.version, before.operators).use(self.fields)
+        call = operators.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} operates on a tensor: it must directly follow tensor")
         return before.do(call.changed(key=key) if call.operator.generator is not None else call)
