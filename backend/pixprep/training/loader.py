@@ -34,8 +34,8 @@ from pixprep.training.mixing import Mixing
 from pixprep.training.order import Last, Order, Shuffle, shard_of
 from pixprep.training.recycling import Recycler
 from pixprep.training.sources import AnySource
-from pixprep.training.sources.iterated import check_in_order
 from pixprep.training.sources.joined import check_source, fingerprint, groups_of, weights_of
+from pixprep.training.sources.rows import check_in_order
 from pixprep.training.timeline import Stats
 
 log = logging.getLogger(__name__)

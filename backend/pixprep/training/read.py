@@ -6,11 +6,10 @@
 from pixprep.names import SOURCES, hint, meant
 from pixprep.training.sources.coco import coco
 from pixprep.training.sources.files import files, table, videos
-from pixprep.training.sources.iterated import iterable
 from pixprep.training.sources.joined import concat, subset
 from pixprep.training.sources.lmdb import lmdb
 from pixprep.training.sources.parquet import parquet
-from pixprep.training.sources.rows import rows
+from pixprep.training.sources.rows import iterable, rows
 from pixprep.training.sources.tar import tar
 from pixprep.training.sources.tfrecord import tfrecord
 from pixprep.training.sources.voc import voc
