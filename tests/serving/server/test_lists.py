@@ -1,6 +1,7 @@
 """Tests that lists of rows, from a detector with NMS and from a chain, pass whole through a real Triton."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.cli.parser import main
+from pixprep.errors import PixprepError
 from pixprep.serving.embedded import client
 from pixprep.serving.page.answer import Photos
 from pixprep.serving.repository import build
@@ -57,6 +59,11 @@ _CLASSIFIER = """<ir_version: 8, opset_import: ["": 13]>
 classifier (float[batch, 3, 16, 16] input) => (float[batch, 3] scores) {
     scores = ReduceMean <axes = [2, 3], keepdims = 0> (input)
 }"""
+_PROMPTED = """<ir_version: 8, opset_import: ["": 13]>
+prompted (float[batch, 3, 16, 16] input, float[batch, k, 2] points, int64[batch, 2] size) => (float[batch, 2] sums) {
+    axes = Constant <value_ints = [1]> ()
+    sums = ReduceSum <keepdims = 0> (points, axes)
+}"""
 _PICK = """from pixprep.boxes import boxes_to_original
 
 
@@ -87,6 +94,10 @@ def models(tmp_path_factory):
         name="chain",
         boxes_from="rows",
         boxes_by=folder / "pick.py",
+    )
+    onnx.save(onnx.parser.parse_model(_PROMPTED), folder / "prompted.onnx")
+    build(
+        folder / "models", pipeline=pp.Pipeline(crops[:1] + crops[2:]), onnx=folder / "prompted.onnx", name="prompted"
     )
     return folder / "models"
 
@@ -140,3 +151,15 @@ def test_the_page_shows_every_row(server, photos, models):
         for answer in shown.values():
             assert answer["outputs"][0]["shape"][0] == count
         assert len(shown["named"]["found"]["objects"]) == min(count, 2)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_clients_send_inputs_of_any_length(server, photos, protocol):
+    inputs = {"points": [[[1, 2], [3, 4], [5, 6]]], "size": [[7, 8]]}
+    send = partial(client.send, url=address(server, protocol), protocol=protocol, model="prompted")
+    answers = [*send(photos, inputs=inputs, batch=3), *send(photos[:1], inputs=inputs | {"points": [[[0, 1]]]})]
+    assert [answer.outputs["sums"].tolist() for answer in answers] == [[9, 12]] * 3 + [[0, 1]]
+    lengths = {"points": {photos[0].name: [[[1, 2]]], photos[1].name: [[[1, 2], [3, 4]]]}, "size": [[7, 8]]}
+    assert [answer.outputs["sums"].tolist() for answer in send(photos[:2], inputs=lengths, batch=2)] == [[1, 2], [4, 6]]
+    with pytest.raises(PixprepError, match=r'input "points" must be FP32 \[n, any, 2\]'):
+        next(send(photos, inputs=inputs | {"points": [[1, 2, 3]]}))

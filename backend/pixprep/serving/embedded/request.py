@@ -53,7 +53,7 @@ class NumberInput:
     Attributes:
         name: Name of the input.
         datatype: Datatype of the tensor, in Triton's notation.
-        shape: Shape of one row.
+        shape: Shape of one row. -1 means any length.
         row: Example row from the model's configuration, or an empty sequence if it does not contain one.
     """
 
@@ -64,8 +64,8 @@ class NumberInput:
 
     @property
     def count(self) -> int:
-        """Number of elements in a row."""
-        return prod(self.shape)
+        """Minimum number of elements in a row."""
+        return prod(abs(side) for side in self.shape)
 
     def rows(self, values: Any) -> Array:
         """Convert values to an array of shape ``(rows, *shape)`` with the datatype of the input.
@@ -77,28 +77,32 @@ class NumberInput:
         """
         try:
             array = np.asarray(values)
-            if array.shape == self.shape and self.count > 1:
+            if self._holds(array.shape) and (self.count > 1 or -1 in self.shape):
                 array = array[None]
-            elif self.count == 1 and array.ndim < 2:
+            elif self.count == 1 and -1 not in self.shape and array.ndim < 2:
                 array = array.reshape(-1, 1)
-            elif array.shape == (0,):
+            elif array.shape == (0,) and -1 not in self.shape:
                 array = array.reshape(0, *self.shape)
             sent = array.astype(DTYPES[self.datatype])
-            if array.shape[1:] == self.shape and (self.datatype[:2] == "FP" or np.array_equal(sent, array)):
+            if self._holds(array.shape[1:]) and (self.datatype[:2] == "FP" or np.array_equal(sent, array)):
                 return sent
         except (TypeError, ValueError):  # not numbers, or lists of different lengths
             pass
         raise PixprepError(f'input "{self.name}" must be {self}, such as {json.dumps([self.example])}')
+
+    def _holds(self, shape: Sequence[int]) -> bool:
+        """Return whether a row may have a shape."""
+        return len(shape) == len(self.shape) and all(b in (-1, a) for a, b in zip(shape, self.shape, strict=True))
 
     @property
     def example(self) -> list[Any]:
         """Row for trial requests: the example from the model's configuration, a typical row of this shape, or zeros."""
         usual = (kind.row for kind in KINDS.values() if (kind.dtype, kind.shape) == (DTYPES[self.datatype], self.shape))
         row = self.row or next(usual, ()) or [self.datatype != "BOOL" and 0] * self.count
-        return np.reshape(row, self.shape).tolist()  # type: ignore[no-any-return]
+        return np.reshape(row, [abs(side) for side in self.shape]).tolist()  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        return f"{self.datatype} [n, {', '.join(map(str, self.shape))}]"
+        return f"{self.datatype} [n, {', '.join('any' if side == -1 else str(side) for side in self.shape)}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,14 +196,18 @@ class ModelInput:
             rows: Numeric inputs of each image, as returned by the method ``rows``.
 
         Raises:
-            ImageError: See ``images``.
+            ImageError: See ``images``; or the numeric inputs of the images differ in shape.
         """
         parts = [(each,) * len(self.names) if isinstance(each, bytes) else tuple(each) for each in encoded]
         columns = [self.images(column) for column in zip(*parts, strict=True)]
         images = [column[0] for column in columns] if self.has_rows else columns
-        numbers = [
-            (each.name, each.datatype, np.concatenate([row[each.name] for row in rows])) for each in self.numbers
-        ]
+        numbers = []
+        for each in self.numbers:
+            if len({row[each.name].shape[1:] for row in rows}) > 1:
+                raise ImageError(
+                    "BAD_INPUT", f'the values of "{each.name}" differ in length: send one image per request'
+                )
+            numbers.append((each.name, each.datatype, np.concatenate([row[each.name] for row in rows])))
         return [*((name, self.datatype, array) for name, array in zip(self.names, images, strict=True)), *numbers]
 
 
@@ -214,6 +222,7 @@ def model_input(config: Config) -> ModelInput | None:
     facts = texts(config)
     rows = json.loads(facts.get(EXAMPLES, "{}"))
     numbers = []
+    batched = int(config.get("max_batch_size", 0)) > 0
     # Any other model with FP32 [3, height, width] expects preprocessed input, such as normalized values.
     is_ours = "pixprep" in str(config.get("backend", "")) or config.get("platform") == "ensemble"
     pixels = ("UINT8", "FP32") if is_ours else ("UINT8",)
@@ -231,7 +240,11 @@ def model_input(config: Config) -> ModelInput | None:
             is_gray = dims[2 if layout == "hwc" else 0] == 1
             dtype: Literal["uint8", "float32"] = "uint8" if data_type == "UINT8" else "float32"
             images.append((entry["name"], data_type, Frames("gray" if is_gray else "rgb", dtype, layout)))
-        elif data_type in DTYPES and 0 < len(shape := dims[dims[0] == -1 :]) <= _AXES and min(shape) > 0:
+        elif (
+            data_type in DTYPES
+            and 0 < len(shape := dims if batched else dims[dims[0] == -1 :]) <= _AXES
+            and (batched or min(shape) > 0)
+        ):
             row = tuple(rows.get(entry["name"], ()))
             numbers.append(NumberInput(name=entry["name"], datatype=data_type, shape=tuple(shape), row=row))
         else:
@@ -323,7 +336,7 @@ def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequ
     batch = [] if model_input.has_rows else [1]
     letters = "abcdefghijklmnopqrstuvwxyz"[: len(photos)]
     numbers = [
-        {"name": each.name, "datatype": each.datatype, "shape": [1, *each.shape], "data": each.example}
+        {"name": each.name, "datatype": each.datatype, "shape": [1, *np.shape(each.example)], "data": each.example}
         for each in model_input.numbers
     ]
     images = [

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from pixprep import wire
 from pixprep.errors import PixprepError
-from pixprep.postprocessing.detections import Detections, Task, detections
+from pixprep.postprocessing.detections import Detections, detections
+from pixprep.postprocessing.forms import Task
 from pixprep.serving.page.program import BEST
 from pixprep.serving.pictures import encoded_picture
 from pixprep.serving.repository.labels import from_metadata

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from pixprep.serving.embedded.request import DTYPES, ModelInput
 
 BEST = 5
@@ -45,7 +47,7 @@ def python_program(
     for each in model_input.numbers:
         dtype = "bool" if each.datatype == "BOOL" else f"np.{DTYPES[each.datatype]}"
         inputs += [
-            f"inputs.append(triton.InferInput({each.name!r}, {[1, *each.shape]}, {each.datatype!r}))",
+            f"inputs.append(triton.InferInput({each.name!r}, {[1, *np.shape(each.example)]}, {each.datatype!r}))",
             f"inputs[-1].set_data_from_numpy(np.array({[each.example]}, {dtype}))",
         ]
     say = [

@@ -1,0 +1,386 @@
+"""Reads the outputs of detectors in their different forms, which are listed in the table ``FORMS``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import PixprepError
+from pixprep.plan.boxes import F32, convert
+
+Array = npt.NDArray[Any]
+Task = Literal["detect", "segment", "pose", "obb"]
+_IN_PIXELS = "boxes in pixels of the tensor (the coordinates seem to be normalized)"
+CANDIDATES = 1000
+"""Maximum number of candidates for non-maximum suppression. The candidates with the highest scores are used."""
+_LOW_SCORE = 0.01
+"""Threshold that distinguishes scores from angles in radians, because most scores of a class are below it."""
+PADDING = -1
+"""Class of the rows that pad the output of a model with NMS to its fixed length."""
+_STRIDES = (8, 16, 32)
+"""Strides of the three levels of SCRFD, in the order of descending numbers of rows."""
+_MOST = 0.5
+"""Minimum fraction of the queries of a DETR that detect no object, in a photo with few objects."""
+
+
+class Rows(NamedTuple):
+    """Candidates in tensor pixels: boxes (n, 4) xyxy or (n, 5) xywhr, and the score, class and other data per box."""
+
+    boxes: F32
+    scores: F32
+    classes: npt.NDArray[np.int64]
+    keypoints: F32 | None = None
+    maps: Array | None = None
+    weights: F32 | None = None
+
+    def of(self, kept: Array) -> Rows:
+        """Return the candidates that an index or a Boolean mask selects."""
+        return Rows(*(None if each is None else each[kept] for each in self))  # type: ignore[arg-type]
+
+
+class Given(NamedTuple):
+    """Facts about a model that its outputs do not contain.
+
+    Attributes:
+        task: Task of an Ultralytics export, or None if it is not known.
+        keypoints: Number of keypoints per object and of values per keypoint, or None if they are not known.
+        size: Height and width of the tensor in pixels, or None if they are not known.
+    """
+
+    task: Task | None = None
+    keypoints: tuple[int, int] | None = None
+    size: tuple[float, float] | None = None
+
+
+class Found(NamedTuple):
+    """Candidates that a form contains.
+
+    Attributes:
+        rows: The candidates.
+        prototypes: Mask prototypes (m, height, width) of an Ultralytics export, or None.
+        is_final: Whether the model includes NMS, or does not need it.
+        is_of_photo: Whether the boxes are in pixels of the photo instead of the tensor.
+    """
+
+    rows: Rows
+    prototypes: Array | None = None
+    is_final: bool = True
+    is_of_photo: bool = False
+
+
+class Form(NamedTuple):
+    """One form of a detector's outputs.
+
+    Attributes:
+        model: Models that have this form.
+        outputs: Description of the outputs for one photo.
+        read: Function that returns the candidates, or None if the outputs do not have this form.
+    """
+
+    model: str
+    outputs: str
+    read: Callable[[Mapping[str, Array], Given], Found | None]
+
+
+def read(outputs: Mapping[str, Array], given: Given) -> Found:
+    """Return the candidates of the first form that the outputs have.
+
+    Raises:
+        PixprepError: The outputs do not have a supported form, their values contradict the form, or the form needs the
+            size of the tensor.
+    """
+    return next(found for form in FORMS if (found := form.read(outputs, given)) is not None)
+
+
+def _torchvision(outputs: Mapping[str, Array], _given: Given) -> Found | None:
+    return Found(_named(outputs)) if {"boxes", "scores"} <= outputs.keys() else None
+
+
+def _ultralytics(outputs: Mapping[str, Array], given: Given) -> Found:
+    rows, prototypes = _exported(outputs, given.task, given.keypoints)
+    return Found(rows, prototypes, is_final=False)
+
+
+def _tensorflow(outputs: Mapping[str, Array], given: Given) -> Found | None:
+    names = ("detection_boxes", "detection_scores", "detection_classes", "num_detections")
+    if not {*names[:3]} <= outputs.keys():
+        return None
+    boxes, scores, classes, *count = (outputs[name] for name in names if name in outputs)
+    most = int(count[0].ravel()[0]) if count else len(scores)
+    corners = boxes.reshape(-1, 4)[:most, [1, 0, 3, 2]] * _sides(given, "detection_boxes are normalized")
+    return _rows(corners, scores.ravel()[:most], classes.ravel()[:most], "detection_boxes")
+
+
+def _efficient_nms(outputs: Mapping[str, Array], _given: Given) -> Found | None:
+    names = ("num_dets", "det_boxes", "det_scores", "det_classes")
+    if not {*names} <= outputs.keys():
+        return None
+    count, boxes, scores, classes = (outputs[name] for name in names)
+    most = int(count.ravel()[0])
+    return _rows(boxes.reshape(-1, 4)[:most], scores.ravel()[:most], classes.ravel()[:most], "det_boxes")
+
+
+def _detr(outputs: Mapping[str, Array], given: Given) -> Found | None:
+    boxes = [name for name, array in outputs.items() if array.ndim == 2 and array.shape[1] == 4 and "box" in name]
+    logits = [name for name, array in outputs.items() if array.ndim == 2 and "logit" in name]
+    if len(boxes) != 1 or len(logits) != 1 or len(outputs[boxes[0]]) != len(outputs[logits[0]]):
+        return None
+    values, places = outputs[logits[0]].astype(np.float64), outputs[boxes[0]].astype(np.float64)
+    sides = _sides(given, f"{boxes[0]} are normalized")
+    is_none = (values.argmax(axis=1) == values.shape[1] - 1) & (values[:, -1] > 0)
+    is_softmax = values.shape[1] > 1 and is_none.mean() >= _MOST
+    if not is_softmax and values.shape[1] > 1 and (values < 0).mean() < 1 - _MOST / 5:
+        raise PixprepError(
+            f"{logits[0]} {list(values.shape)} may be logits for softmax, with a class for no object, or for sigmoid: "
+            "compute boxes, labels and scores as the package of the model does"
+        )
+    if is_softmax:
+        powers = np.exp(values - values.max(axis=1, keepdims=True))
+        scores = (powers / powers.sum(axis=1, keepdims=True))[:, :-1]
+        queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
+    else:  # a query may have several classes
+        scores = 1 / (1 + np.exp(-values))
+        best = np.argsort(-scores, axis=None, kind="stable")[: max(len(scores), CANDIDATES)]
+        queries, classes = np.unravel_index(best, scores.shape)
+    corners = convert(places[queries].astype(np.float32), "cxcywh", "xyxy") * sides
+    return _rows(corners, scores[queries, classes], classes, boxes[0])
+
+
+def _scrfd(outputs: Mapping[str, Array], given: Given) -> Found | None:
+    levels: dict[int, dict[int, Array]] = {}
+    for array in outputs.values():
+        if array.ndim != 2 or array.shape[1] not in (1, 4, 10):
+            return None
+        levels.setdefault(len(array), {})[array.shape[1]] = array
+    kinds = {tuple(sorted(level)) for level in levels.values()}
+    if len(levels) != len(_STRIDES) or len(kinds) != 1 or kinds not in ({(1, 4)}, {(1, 4, 10)}):
+        return None
+    size = _sides(given, "boxes of SCRFD are distances from the cells of a grid")[:2]
+    parts: list[tuple[Array, Array, Array | None]] = []
+    for stride, count in zip(_STRIDES, sorted(levels, reverse=True), strict=True):
+        columns, rows = (-(-int(side) // stride) for side in size)
+        anchors, rest = divmod(count, columns * rows)
+        if rest or not anchors:
+            raise PixprepError(
+                f"outputs with {count} rows do not have the grid of a tensor of {size[1]:g} x {size[0]:g} pixels at "
+                f"stride {stride}: image_size must be the size of the tensor"
+            )
+        grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
+        centers = (grid * stride).repeat(anchors, axis=0).astype(np.float32)
+        level = levels[count]
+        distances = level[4] * np.float32(stride)
+        corners = np.concatenate([centers - distances[:, :2], centers + distances[:, 2:]], axis=1)
+        points = level[10].reshape(count, 5, 2) * np.float32(stride) + centers[:, None] if 10 in level else None
+        parts.append((corners, level[1][:, 0], points))
+    boxes, scores = (np.concatenate([part[index] for part in parts]) for index in (0, 1))
+    keypoints = np.concatenate([points for *_, points in parts if points is not None] or [np.zeros((0, 5, 2))])
+    found = _rows(boxes, scores, np.zeros(len(boxes)), "SCRFD")
+    return Found(found.rows._replace(keypoints=keypoints if len(keypoints) else None), is_final=False)
+
+
+def _sevens(outputs: Mapping[str, Array], given: Given) -> Found | None:
+    """Read rows [n, 7] of one photo: image, box, class and score, or image, box (y first), score and class."""
+    array = _only(outputs)
+    if given.task or array is None or array.shape[1] != 7 or (array[:, 0] != array[:1, 0]).any():
+        return None
+    by_class = _valid(array[:, 1:5], array[:, 6], array[:, 5])
+    by_score = _valid(array[:, [2, 1, 4, 3]], array[:, 5], array[:, 6])
+    if by_class is not None and by_score is not None and len(array) and by_score.rows.scores.any():
+        raise PixprepError(
+            "the rows [n, 7] may have the class before the score or after it: pass boxes [n, 4], labels [n] and scores "
+            "[n] instead"
+        )
+    return by_class if by_class is not None else by_score
+
+
+def _paddle(outputs: Mapping[str, Array], given: Given) -> Found | None:
+    """Read rows [n, 6] of class, score and box, and optionally the number of rows."""
+    arrays = [array for array in outputs.values() if array.size != 1 or array.ndim == 2]
+    counts = [array for array in outputs.values() if array.size == 1 and array.ndim < 2]
+    if given.task or len(arrays) != 1 or len(counts) > 1 or arrays[0].ndim != 2 or arrays[0].shape[1] != 6:
+        return None
+    rows = arrays[0][: int(counts[0].ravel()[0])] if counts else arrays[0]
+    if not counts and not rows.any():  # rows without objects may also be those of an Ultralytics export
+        return None
+    found = _valid(rows[:, 2:], rows[:, 1], rows[:, 0])
+    return None if found is None else found._replace(is_of_photo=True)
+
+
+def _only(outputs: Mapping[str, Array]) -> Array | None:
+    """Return the array of a model with one output that has two dimensions, or None for other models."""
+    arrays = [*outputs.values()]
+    return arrays[0] if len(arrays) == 1 and arrays[0].ndim == 2 else None
+
+
+def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
+    """Return candidates, or None if the values are not ordered boxes, scores from 0 to 1, and classes."""
+    is_ordered = (boxes[:, :2] <= boxes[:, 2:]).all()
+    are_scores = ((scores >= 0) & (scores <= 1)).all()
+    are_classes = ((classes == classes.round()) & (classes >= PADDING)).all()
+    if not (is_ordered and are_scores and are_classes) or _are_normalized(boxes):
+        return None
+    return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
+
+
+def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
+    """Return candidates of a form that the names or shapes of the outputs determine.
+
+    Raises:
+        PixprepError: A score is not from 0 to 1, or a class is not an integer.
+    """
+    if not ((scores >= 0) & (scores <= 1)).all() or (classes != classes.round()).any() or _are_normalized(boxes):
+        raise PixprepError(
+            f"unsupported outputs ({name}): expected scores of 0 to 1, classes that are integers, and {_IN_PIXELS}"
+        )
+    boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
+    return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
+
+
+def _sides(given: Given, why: str) -> F32:
+    """Return the width and height of the tensor, twice.
+
+    Raises:
+        PixprepError: They are not known.
+    """
+    if given.size is None:
+        raise PixprepError(
+            f'{why}, so the size of the tensor is needed: add {{"op": "image_size"}} before tensor, after all other ops'
+        )
+    return np.tile(np.array(given.size[::-1], np.float32), 2)
+
+
+def _named(outputs: Mapping[str, Array]) -> Rows:
+    """Read outputs with torchvision's names.
+
+    Raises:
+        PixprepError: The shape or the values of an output are invalid.
+    """
+    boxes, scores = outputs["boxes"], outputs["scores"]
+    count = len(scores) if scores.ndim == 1 else -1
+    labels, points, masks = (outputs.get(name) for name in ("labels", "keypoints", "masks"))
+    if masks is not None and masks.ndim == 4 and masks.shape[1] == 1:
+        masks = masks[:, 0]
+    are_odd = masks is not None and masks.dtype.kind == "f" and masks.size and (masks.min() < 0 or masks.max() > 1)
+    for is_wrong, what in (
+        (
+            outputs.keys() - {"boxes", "scores", "labels", "keypoints", "masks"},
+            "only boxes, scores, labels, keypoints and masks",
+        ),
+        (boxes.shape != (count, 4) or (boxes[:, :2] > boxes[:, 2:]).any(), "boxes [n, 4]: left, top, right, bottom"),
+        (_are_normalized(boxes), _IN_PIXELS),
+        (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
+        (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
+        (labels is not None and labels.min(initial=0) < PADDING, "labels of at least 0, or -1 in padding rows"),
+        (points is not None and (points.shape[::2] not in ((count, 2), (count, 3))), "keypoints [n, k, 2 or 3]"),
+        (masks is not None and (masks.ndim != 3 or len(masks) != count), "masks [n, height, width]"),
+        (are_odd, "masks of 0 to 1"),
+        (masks is not None and _miss_centers(boxes, masks), "masks of the whole tensor (they do not cover the boxes)"),
+    ):
+        if is_wrong:
+            shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+            raise PixprepError(f"unsupported outputs {shapes}: expected {what}")
+    classes = np.zeros(count, np.int64) if labels is None else labels.astype(np.int64)
+    if masks is not None:
+        masks = masks - np.float32(0.5) if masks.dtype.kind == "f" else masks > 0
+    return Rows(boxes.astype(np.float32), scores.astype(np.float32), classes, points, masks)
+
+
+def _are_normalized(boxes: Array) -> bool:
+    """Return whether boxes are normalized: all coordinates are at most 1. Boxes that are all 0 are empty rows."""
+    return bool(0 < boxes.max(initial=0) <= 1)
+
+
+def _miss_centers(boxes: Array, masks: Array) -> bool:
+    """Return whether the center of any box (n, 4) is outside of the masks (n, height, width).
+
+    This is the case for masks that only cover their box instead of the whole tensor.
+    """
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    return bool((middles > masks.shape[:0:-1]).any())
+
+
+def _exported(
+    outputs: Mapping[str, Array], task: Task | None, keypoints: tuple[int, int] | None
+) -> tuple[Rows, Array | None]:
+    """Read the candidates of an Ultralytics export, and its mask prototypes if it has any.
+
+    Raises:
+        PixprepError: The outputs are not those of an Ultralytics export.
+    """
+    flat = [array for array in outputs.values() if array.ndim == 2]
+    prototypes = [array for array in outputs.values() if array.ndim == 3]
+    is_open = not task and not prototypes
+    task = task or ("segment" if prototypes else "detect")
+    if len(flat) != 1 or len(outputs) != 1 + (task == "segment") or len(prototypes) != (task == "segment"):
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in outputs.items())
+        expected = "an output of boxes" + " and one of mask prototypes" * (task == "segment")
+        raise PixprepError(f"unsupported outputs {shapes}: expected {expected}")
+    (output,) = flat
+    weights, dims = len(prototypes[0]) if prototypes else 0, keypoints[1] if keypoints else 3
+    extra = {"detect": 0, "segment": weights, "obb": 1, "pose": keypoints and keypoints[0] * dims}[task]
+    is_finished = output.shape[1] == 6 + extra if extra is not None else len(output) > output.shape[1]
+    fields = (output.T if is_finished else output).astype(np.float32)
+    if extra is None:  # one class
+        extra = max(0, len(fields) - (6 if is_finished else 5))
+    end = max(4, len(fields) - extra)
+    boxes, middle, rest = fields[:4].T, fields[4:end], fields[end:].T
+    is_known = len(middle) == 2 if is_finished else 0 < len(middle) <= len(fields) < output.shape[1]
+    if is_known:
+        scores, classes = middle if is_finished else (middle.max(axis=0), middle.argmax(axis=0))
+        boxes = boxes if is_finished or task == "obb" else convert(boxes, "cxcywh", "xyxy")
+        is_ordered = task == "obb" or bool((boxes[:, :2] <= boxes[:, 2:]).all())
+        are_classes = (classes == classes.round()) & (classes >= PADDING)
+        is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
+    if not is_known or (task == "pose" and extra % dims):
+        raise PixprepError(
+            f"the output of shape {list(output.shape)} does not contain boxes and scores from 0 to 1 for the task "
+            f"{task}: pass the task of the export (pose for YOLO-pose, obb for YOLO-obb, segment for YOLO-seg); for "
+            "other detectors, decode the outputs as their package does"
+        )
+    if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _LOW_SCORE).mean() > 0.5:
+        raise PixprepError(
+            f"the last row of {list(output.shape)} may contain scores of a class or angles of rotated boxes: pass "
+            'task="detect" or task="obb"'
+        )
+    if _are_normalized(boxes):
+        raise PixprepError(f"unsupported output {list(output.shape)}: expected {_IN_PIXELS}")
+    rows = Rows(boxes, scores, classes.astype(np.int64))
+    if task == "obb":
+        rows = rows._replace(boxes=np.concatenate([boxes, rest], axis=1))
+    elif task == "pose":
+        rows = rows._replace(keypoints=rest.reshape(len(rest), -1, dims))
+    elif task == "segment":
+        rows = rows._replace(weights=rest)
+    return rows, prototypes[0] if prototypes else None
+
+
+FORMS = (
+    Form(
+        "torchvision",
+        "`boxes` [n, 4], `scores` [n]; `labels` [n], `keypoints` [n, k, 2 or 3], `masks` [n, h, w]",
+        _torchvision,
+    ),
+    Form(
+        "TensorFlow, EfficientDet-Lite",
+        "`detection_boxes` [n, 4], `detection_scores` [n], `detection_classes` [n]; `num_detections`",
+        _tensorflow,
+    ),
+    Form(
+        "EfficientNMS of TensorRT",
+        "`det_boxes` [n, 4], `det_scores` [n], `det_classes` [n], `num_dets`",
+        _efficient_nms,
+    ),
+    Form("DETR, RT-DETR, Deformable DETR", "`pred_boxes` [n, 4], `logits` [n, classes], or similar names", _detr),
+    Form("SCRFD", "for each of three strides: scores [n, 1], distances [n, 4]; keypoints [n, 10]", _scrfd),
+    Form(
+        "YOLO with NMS, EfficientDet",
+        "[n, 7]: image, box, class, score; or image, box (y first), score, class",
+        _sevens,
+    ),
+    Form("PaddleDetection", "[n, 6]: class, score, box in pixels of the photo; number of rows", _paddle),
+    Form("Ultralytics", "[4 + classes, n], or [n, 6]: box, score, class; with the values of a task", _ultralytics),
+)
+"""Supported forms of the outputs. The first form that the outputs have is used."""

@@ -1,0 +1,161 @@
+"""Tests that the same objects are found in every form of a detector's outputs, and that forms are not confused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from pixprep.boxes import boxes_to_tensor
+from pixprep.errors import PixprepError
+from pixprep.postprocessing.forms import FORMS
+
+SIDE = 320
+LETTERBOX = {"transform": np.float32([0.5, 0.5, 0, 40]), "original_size": np.int32([640, 480])}
+"""A photo of 640 x 480 pixels in a tensor of 320 x 320, with 40 columns of padding on both sides."""
+SIZED = LETTERBOX | {"image_size": np.int32([SIDE, SIDE])}
+PLACES = np.float32([[130, 90, 290, 330], [10, 400, 50, 440]])
+SCORES, CLASSES = np.float32([0.9, 0.6]), np.int64([3, 1])
+BOXES = boxes_to_tensor(PLACES, LETTERBOX["transform"])
+MIDDLES = np.concatenate([(BOXES[:, :2] + BOXES[:, 2:]) / 2, BOXES[:, 2:] - BOXES[:, :2]], axis=1)
+Y_FIRST = [1, 0, 3, 2]
+
+
+def table(*columns):
+    return np.concatenate([np.reshape(column, (len(BOXES), -1)) for column in columns], axis=1).astype(np.float32)
+
+
+def padded(array, count=5):
+    return np.concatenate([array, np.zeros((count - len(array), *array.shape[1:]), array.dtype)])
+
+
+def logits(is_softmax):
+    """Return logits [6, 5 classes], with a sixth class for no object if they are those of a softmax."""
+    values = np.full((6, 5 + is_softmax), -9.0, np.float32)
+    if is_softmax:
+        values[2:, -1] = 9
+        for row, (score, number) in enumerate(zip(SCORES, CLASSES, strict=True)):
+            values[row] = -60
+            values[row, [number, -1]] = np.log([score, 1 - score])
+    else:
+        values[[0, 1], CLASSES] = np.log(SCORES / (1 - SCORES))
+    return values
+
+
+def grids(*, keypoints):
+    """Return the outputs of SCRFD: scores, distances and keypoints of three strides, with two anchors per cell."""
+    outputs = {}
+    for level, stride in enumerate((8, 16, 32)):
+        cells = (SIDE // stride) ** 2
+        scores, distances = np.zeros((2 * cells, 1), np.float32), np.zeros((2 * cells, 4), np.float32)
+        points = np.zeros((2 * cells, 10), np.float32)
+        if level < len(BOXES):  # each object is at one level
+            x, y = (MIDDLES[level, :2] // stride).astype(int)
+            row = 2 * (y * SIDE // stride + x) + level
+            center = np.array([x, y]) * stride
+            scores[row] = SCORES[level]
+            distances[row] = np.concatenate([center - BOXES[level, :2], BOXES[level, 2:] - center]) / stride
+            points[row] = ((MIDDLES[level, :2] - center) / stride).tolist() * 5
+        outputs |= {f"score_{stride}": scores, f"bbox_{stride}": distances}
+        outputs |= {f"kps_{stride}": points} if keypoints else {}
+    return outputs
+
+
+RAW = padded(table(MIDDLES, np.eye(5)[CLASSES] * SCORES[:, None]), 60).T
+ROWS = {  # for each form: the outputs for one photo, and the outputs of the pipeline that it needs
+    "torchvision": ({"boxes": BOXES, "labels": CLASSES, "scores": SCORES}, LETTERBOX),
+    "TensorFlow": (
+        {
+            "detection_boxes": padded(BOXES[:, Y_FIRST] / SIDE),
+            "detection_classes": padded(CLASSES.astype(np.float32)),
+            "detection_scores": padded(SCORES),
+            "num_detections": np.float32([2]),
+        },
+        SIZED,
+    ),
+    "EfficientNMS": (
+        {
+            "num_dets": np.int32([2]),
+            "det_boxes": padded(BOXES),
+            "det_scores": padded(SCORES),
+            "det_classes": padded(CLASSES),
+        },
+        LETTERBOX,
+    ),
+    "DETR": ({"pred_logits": logits(is_softmax=True), "pred_boxes": padded(MIDDLES / SIDE, 6)}, SIZED),
+    "RT-DETR": ({"logits": logits(is_softmax=False), "pred_boxes": padded(MIDDLES / SIDE, 6)}, SIZED),
+    "SCRFD": (grids(keypoints=False), SIZED),
+    "SCRFD with keypoints": (grids(keypoints=True), SIZED),
+    "YOLO [n, 7]": ({"output": table([0, 0], BOXES, CLASSES, SCORES)}, LETTERBOX),
+    "EfficientDet [n, 7]": ({"detections": table([1, 1], BOXES[:, Y_FIRST], SCORES, CLASSES)}, LETTERBOX),
+    "PaddleDetection": (
+        {"rows": padded(table(CLASSES, SCORES, PLACES)), "count": np.int32([2])},
+        {"original_size": LETTERBOX["original_size"]},
+    ),
+    "PaddleDetection without a count": ({"rows": table(CLASSES, SCORES, PLACES)}, LETTERBOX),
+    "YOLO [n, 6]": ({"output0": table(BOXES, SCORES, CLASSES)}, LETTERBOX),
+    "YOLO [4 + classes, n]": ({"output0": RAW}, LETTERBOX),
+}
+
+
+@pytest.mark.parametrize("form", ROWS)
+def test_the_same_objects_are_found_in_each_form(form):
+    outputs, geometry = ROWS[form]
+    found = pp.detections(outputs | geometry)
+    assert found.boxes == pytest.approx(PLACES, abs=1e-3)
+    assert found.scores == pytest.approx(SCORES, abs=1e-6)
+    assert found.classes.tolist() == ([0, 0] if "SCRFD" in form else CLASSES.tolist())
+    if "keypoints" in form:
+        middles = (PLACES[:, :2] + PLACES[:, 2:]) / 2
+        assert found.keypoints[:, :, :2] == pytest.approx(middles[:, None].repeat(5, 1), abs=1e-3)
+
+
+EMPTY = {
+    "torchvision": {"boxes": BOXES[:0], "labels": CLASSES[:0], "scores": SCORES[:0]},
+    "YOLO [n, 7]": {"output": np.zeros((0, 7), np.float32)},
+    "YOLO [n, 6]": {"output": np.zeros((0, 6), np.float32)},
+    "TensorFlow": ROWS["TensorFlow"][0] | {"num_detections": np.float32([0])},
+    "PaddleDetection": {"rows": np.float32([[-1, 0, 0, 0, 0, 0]]), "count": np.int32([0])},
+}
+
+
+@pytest.mark.parametrize("form", EMPTY)
+def test_no_objects_are_no_detections(form):
+    found = pp.detections(EMPTY[form] | SIZED)
+    assert (found.boxes.shape, found.scores.shape, found.classes.shape) == ((0, 4), (0,), (0,))
+
+
+@pytest.mark.parametrize("form", ["DETR", "SCRFD", "TensorFlow"])
+def test_a_form_that_needs_the_size_of_the_tensor_is_rejected_without_it(form):
+    with pytest.raises(PixprepError, match=r'the size of the tensor is needed: add \{"op": "image_size"\} before'):
+        pp.detections(ROWS[form][0] | LETTERBOX)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({"output": table([0, 0], BOXES, [1, 0], [1, 1])}, "may have the class before the score or after it"),
+        ({"output": table([0, 1], BOXES, CLASSES, SCORES)}, "does not contain boxes and scores"),
+        (
+            {"logits": logits(is_softmax=False) + 10, "pred_boxes": padded(MIDDLES / SIDE, 6)},
+            "may be logits for softmax",
+        ),
+        ({**grids(keypoints=False), "score_8": np.zeros((3200, 2))}, "expected an output of boxes"),
+        (ROWS["TensorFlow"][0] | {"detection_scores": padded(SCORES) * 2}, "expected scores of 0 to 1"),
+    ],
+)
+def test_ambiguous_and_wrong_outputs_are_rejected(outputs, message):
+    with pytest.raises(PixprepError) as caught:
+        pp.detections(outputs | SIZED)
+    assert message in str(caught.value)
+
+
+def test_the_grid_of_a_different_tensor_is_rejected():
+    with pytest.raises(PixprepError, match=r"do not have the grid of a tensor of 300 x 320 pixels at stride 8"):
+        pp.detections(ROWS["SCRFD"][0] | SIZED | {"image_size": np.int32([300, SIDE])})
+
+
+def test_the_docs_list_the_forms():
+    page = (Path(__file__).parents[2] / "docs" / "detection.md").read_text(encoding="utf-8")
+    for form in FORMS:
+        assert f"| {form.model} | {form.outputs} |" in page
