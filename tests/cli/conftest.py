@@ -1,4 +1,4 @@
-"""Fixture that runs the command line in the folder of a test module."""
+"""Fixtures: the command line in the folder of a test module, and trials of ONNX files without a process."""
 
 import os
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pixprep.cli.parser import main
+from support.trials import _trials_in_this_process  # noqa: F401  (a fixture that every test of this folder uses)
 
 
 @pytest.fixture
