@@ -37,7 +37,8 @@ class PatchLayout:
         is_always: Whether an image of a single patch also has a thumbnail.
         omits_one: Whether the tensor of an image of a single patch is empty.
         is_flat: Whether the values of a patch are one axis of the tensor. If false, a patch is an array (channels *
-            frames, rows, columns) in the layout ``chw``.
+            frames, rows, columns) in the layout ``chw``, and (rows, columns, channels) in the layout ``hwc``, with the
+            frames as the first axis if there are several.
     """
 
     size: tuple[int, int]
@@ -54,7 +55,11 @@ class PatchLayout:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of a patch in the tensor."""
-        return (self.values,) if self.is_flat else (self.channels * self.frames, *self.size)
+        if self.is_flat:
+            return (self.values,)
+        if self.layout == "chw":
+            return self.channels * self.frames, *self.size
+        return *((self.frames,) * (self.frames > 1)), *self.size, self.channels
 
     @property
     def values(self) -> int:

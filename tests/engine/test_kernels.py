@@ -25,6 +25,7 @@ from pixprep.engine.kernels.resize import RECENT
 from pixprep.errors import SetupError
 from pixprep.importers.verify import Originals
 from pixprep.importers.verify.libraries import find
+from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.profile import ARITHMETICS
@@ -209,6 +210,24 @@ def test_a_lookup_equals_indexing_and_writes_nothing_else(dtype):
             for plane in range(3):
                 expected[plane, 4 : 4 + rows, 6 : 6 + columns] = table[plane][view[:, :, plane]]
             assert (whole == expected).all()
+
+
+@pytest.mark.parametrize("order", ["chw", "tchw", "hwc"])
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_values_are_looked_up_for_patches_of_any_width(dtype, order):
+    """Narrow patches, repeated frames and interleaved channels have a function of their own in C."""
+    rng = np.random.default_rng(3)
+    for channels, width, frames, merge in product((1, 3), (1, 2, 7, 40, 63, 64, 128, 130), (1, 3), (1, 2)):
+        layout = PatchLayout((3, width), channels, merge, frames, order)
+        rows, columns = 3 * 2 * merge, width * 2 * merge
+        table = rng.integers(0, 255, (channels, 256)).astype(dtype)
+        image = pixels(rows, columns, 4, seed=width)[:, :, :channels]
+        tensor, expected = np.full((2, layout.count(rows, columns) + 2, layout.values), 77, dtype)
+        grid, first = resize.grid(layout, tensor[1:-1], columns)
+        resize.look_up(image, table, first, grid)
+        whole = np.stack([table[plane][image[:, :, plane]] for plane in range(channels)])
+        layout.split(whole, expected[1:-1])
+        assert np.array_equal(tensor, expected), (channels, width, frames, merge)
 
 
 def test_values_are_looked_up_for_every_layout_of_the_output():

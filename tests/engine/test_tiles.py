@@ -37,6 +37,8 @@ RULES = {
     "text_max": {"size": 70, "max_size": 200, "multiple": 8},
     "text_min": {"size": 70, "max_size": 90, "multiple": 8},
     "text_long": {"size": 70, "max_size": 64, "multiple": 8},
+    "nearer": {"size": 64, "width": 80, "multiple": 8},
+    "nearer_32": {"size": 64, "width": 80},
     "idefics3_capped": {"size": 100, "multiple": 24, "max_tiles": 5},
 }
 """Fields of each formula of ``resize_by_rule``."""

@@ -183,7 +183,7 @@ WRONG = [
     (SAM | {"pad_size": {"height": 900, "width": 1024}}, '"pad_size": {'),
     (SAM | {"size": 1024}, '"size": 1024 must be an object'),
     (SAM | {"size": {"shortest_edge": 1024}}, "\"size\": {'shortest_edge': 1024} must have only a longest_edge, from"),
-    (DPT | {"do_pad": True}, '"do_pad": True is not supported: it pads all four'),
+    (DPT | {"do_pad": True}, '"size_divisor": None must be'),
     (DPT | {"ensure_multiple_of": 0}, '"ensure_multiple_of": 0 must be an integer'),
     (DPT | {"keep_aspect_ratio": True, "size": [9, 8]}, '"size": [9, 8] must be square if'),
     (YOLOS | {"pad_size": {"height": 9, "width": 9}}, '"do_pad": True is not supported together with pad_size'),

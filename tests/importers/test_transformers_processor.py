@@ -60,8 +60,8 @@ def test_a_class_with_another_form_of_batch_is_refused(name):
 
 
 def test_a_video_processor_or_an_unsupported_value_is_refused():
-    video = {"image_processor_type": "VideoMAEImageProcessor"}
-    assert "VideoMAEVideoProcessor is not supported by ImageProcessor" in refusal(ImageProcessor, video)
+    video = {"image_processor_type": "InternVLImageProcessor"}
+    assert "InternVLVideoProcessor is not supported by ImageProcessor" in refusal(ImageProcessor, video)
     idefics = {"image_processor_type": "Idefics2ImageProcessor", "do_pad": False}
     assert '"do_pad": must be true for Idefics2ImageProcessor' in refusal(ImageProcessor, idefics)
 

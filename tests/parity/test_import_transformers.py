@@ -32,8 +32,11 @@ from transformers.models.yolos.image_processing_yolos import get_size_with_aspec
 from transformers.processing_utils import ImagesKwargs
 
 BACKENDS = ("torchvision", "pil")
-CONVERTS_NO_IMAGE = (transformers.SegGptImageProcessor, transformers.SegGptImageProcessorPil)
-"""Processors with ``do_convert_rgb`` that apply it only to segmentation maps."""
+CONVERTS_NO_IMAGE = (
+    *(transformers.SegGptImageProcessor, transformers.SegGptImageProcessorPil),
+    *(transformers.PromptDepthAnythingImageProcessor, transformers.PromptDepthAnythingImageProcessorPil),
+)
+"""Processors with ``do_convert_rgb`` that do not apply it to images."""
 
 
 def processor_class(config, backend):
@@ -53,7 +56,8 @@ def theirs(config, backend, images):
     converts = processor.do_convert_rgb and not isinstance(processor, CONVERTS_NO_IMAGE)
     loaded = [read(image) if converts else load_image(read(image)) for image in images]
     results = [processor(image, return_tensors="np") for image in loaded]
-    return [np.asarray(each if isinstance(each, np.ndarray) else each["pixel_values"])[0] for each in results]
+    tensors = [np.asarray(each if isinstance(each, np.ndarray) else each["pixel_values"])[0] for each in results]
+    return [tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor for tensor in tensors]  # one frame of a clip
 
 
 def minimal(name):

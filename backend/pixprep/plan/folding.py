@@ -51,7 +51,7 @@ class Geometry:
         erasures: Steps that erase rectangles of the tensor.
         fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
         photo: Steps on the pixel values of the whole image that are applied before the geometric steps. They do not
-            move pixels.
+            move pixels, except for padding that repeats parts of the image.
         most: Maximum height and width of the result in pixels. None means unlimited.
         thumbnail: Geometry of the thumbnail that is added to the tiles of the image, or None.
     """
@@ -122,7 +122,7 @@ class Geometry:
         """
         drawing = drawing or Drawing(EXAMPLE)
         photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
-        rows, columns = Span(height), Span(width)
+        rows, columns = map(Span, levels.size_after(photo, height, width))
         for step in self.before:
             step.apply(rows, columns, drawing)
         size, resize = (rows.canvas, columns.canvas), self.resize

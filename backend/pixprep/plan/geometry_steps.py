@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import floor, inf
+from math import floor, inf, sqrt
 from typing import Any, ClassVar, Literal, Union, cast, get_args
 
 import numpy as np
@@ -20,7 +20,7 @@ from pixprep.plan.placement import Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.sizes import Sizer, detr_size, max_detr_side
-from pixprep.plan.steps.arithmetic import Float32
+from pixprep.plan.steps.arithmetic import ArithmeticStep
 from pixprep.plan.steps.levels import LevelStep, Resample, Take
 from pixprep.plan.steps.step import Traits
 from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
@@ -37,6 +37,8 @@ class Window(GeometryStep):
         height, width: Height and width of the window. None means a square with an edge length of
             ``int(fraction * side)`` pixels or, if ``multiple`` is given, the size of the image, rounded up.
         multiple: If given, the height and the width of the image are each padded to the next multiple of this number.
+        always: Sides that are padded to the next multiple even if they are multiples already: both, the width, or none.
+        root: If given, ``int(sqrt(side / 2) * root)`` pixels are added before and after each side.
         fraction: Edge length of the square as a fraction of ``side``.
         side: Side of the image that determines the edge length of the square.
         place: Position of the window.
@@ -61,6 +63,8 @@ class Window(GeometryStep):
     height: float | None
     width: float | None
     multiple: int | None = None
+    always: Literal["both", "width"] | None = None
+    root: float | None = None
     fraction: float = 1.0
     side: Literal["shorter", "longer"] = "shorter"
     place: Literal["fixed", "free", "share", "share32", "center", "top_left"]
@@ -90,10 +94,26 @@ class Window(GeometryStep):
         ``top`` and ``left`` are negative if the window begins outside of the image.
         """
         square = max(1, int(self.fraction * (min if self.side == "shorter" else max)(height, width)))
-        free = [upward(side, self.multiple) if self.multiple else square for side in (height, width)]
+        is_free = self.multiple is not None or self.root is not None
+        free = [self.padded(side, axis) if is_free else square for axis, side in enumerate((height, width))]
         top, rows = self._on_axis(height, self.top, free[0] if self.height is None else self.height)
         left, columns = self._on_axis(width, self.left, free[1] if self.width is None else self.width)
         return top, left, rows, columns
+
+    def padded(self, side: int, axis: int) -> int:
+        """Return the length of the height (axis 0) or the width (1) after it is padded to a multiple, or by a ``root``.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The side is too short for the padding.
+        """
+        if self.root is not None:
+            margin = int(sqrt(side / 2) * self.root)
+            if margin >= side:
+                raise ImageError("DOES_NOT_FIT", f"a side of {side} pixels is too short for a padding of {margin}")
+            return side + 2 * margin
+        assert self.multiple is not None
+        is_extended = self.always == "both" or (self.always == "width" and axis == 1)
+        return (side // self.multiple + 1) * self.multiple if is_extended else upward(side, self.multiple)
 
     def _on_axis(self, length: int, begin: float, size: float) -> tuple[int, int]:
         """Return the first pixel and the size of the window on one axis, in integer pixels.
@@ -120,8 +140,13 @@ class Window(GeometryStep):
 
     def __str__(self) -> str:
         where = "with the image in the center" if self.place == "center" else "with the image at the top left"
+        if self.root is not None:
+            return f"pad each side by {self.root:g} times the square root of half its length, before and after"
         if self.multiple:
-            return f"pad each side to the next multiple of {self.multiple}, {where}"
+            more = {"both": ", by at least one pixel", "width": ", the width by at least one pixel", None: ""}[
+                self.always
+            ]
+            return f"pad each side to the next multiple of {self.multiple}{more}, {where}"
         if self.height is None and self.side == "longer":
             return f"pad to a square of the longer side, {where}"
         if self.height is None:
@@ -341,7 +366,7 @@ class Resize(Traits):
     roi: Roi | None = None
     order: Order = Order.AS_DECODED
     sizer: Sizer | None = None
-    arithmetic: tuple[Float32, ...] = ()
+    arithmetic: tuple[ArithmeticStep, ...] = ()
     moves: ClassVar[bool] = True
     keeps_gray: ClassVar[bool] = True
     is_hosts: ClassVar[bool] = True

@@ -7,6 +7,8 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import cast
 
+import numpy as np
+
 from pixprep.errors import PipelineError
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.canvas_steps import GeometryStep
@@ -16,7 +18,7 @@ from pixprep.plan.geometry_steps import LevelsStep, Move, are_gray, traits
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.steps.arithmetic import ArithmeticStep, Float32
+from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, Float32
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
 
@@ -49,6 +51,9 @@ class Lowered:
         levels: Steps on the pixel values, after the geometric steps.
         arithmetic: Steps that convert pixel values to tensor values.
         erasures: Steps that erase rectangles of the tensor.
+        fill_value: Value of the padding per channel, which replaces ``fill``. None means that the padding has the
+            color ``fill``.
+        fill_after: Number of steps of ``arithmetic`` that are not applied to ``fill_value``.
         operators: Custom operators that the op ``extern`` may refer to, see ``operators.find``.
         photo: Steps on the pixel values of the whole image, before the geometric steps.
         resizes_again: Whether the next op may resize an image that has already been resized. Ops in a random choice may
@@ -64,6 +69,8 @@ class Lowered:
     levels: tuple[LevelsStep, ...] = ()
     arithmetic: tuple[ArithmeticStep, ...] = ()
     erasures: tuple[Augment, ...] = ()
+    fill_value: tuple[float, ...] | None = None
+    fill_after: int = 0
     operators: tuple[Operator | str, ...] = ()
     photo: tuple[LevelsStep, ...] = ()
     resizes_again: bool = False
@@ -94,10 +101,21 @@ class Lowered:
             fill=fill * (len(self.channels) if len(fill) == 1 else 1),
             channels=self.channels,
             arithmetic=self.arithmetic,
+            fill_value=self._fill_value,
         )
         if spec.channels < len(plan.channels):
             self._check_gray(plan)
         return plan
+
+    @property
+    def _fill_value(self) -> tuple[float, ...] | None:
+        """Tensor value of the padding per channel, if it is not a pixel value."""
+        if self.fill_value is None:
+            return None
+        values = np.array(self.fill_value, np.float32)
+        for step in self.arithmetic[self.fill_after :]:
+            values = step.of(values, 255.0).astype(np.float32)
+        return tuple(values.tolist())
 
     def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
         """Add a geometric step.
@@ -114,6 +132,8 @@ class Lowered:
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
+        if self.fill_value is not None and not step.is_flip:
+            raise PipelineError('must come before a pad with a "value"')
         if any(each.statistic for each in self.arithmetic) and not step.is_flip:
             raise PipelineError("must come before normalize, whose scale is computed from all pixels of the tensor")
         if mode != "constant" or not self._can_come_first(step, leaves_margin=fill is not None):
@@ -149,17 +169,21 @@ class Lowered:
         Raises:
             PipelineError: An earlier op does not support a later resize, or does not support this resize.
         """
+        if self.fill_value is not None:
+            raise PipelineError('must come before a pad with a "value", which is not resampled')
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.arithmetic:  # the resize receives float32 values
-            arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Float32))
+            arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Affine | Float32))
+            if self.levels and not self.geometry.may_warp and all(step.repeats for step in self.levels):
+                return self._padded_first().resized(resize)
             if len(arithmetic) < len(self.arithmetic) or self.levels or self.resize is not None or self.before:
                 raise PipelineError(
-                    'follows normalize, after which a resize requires that "arithmetic" of normalize is not "float64", '
-                    "and that no other op is between decode and normalize"
+                    "follows normalize, after which a resize requires that no other op is between decode and "
+                    "normalize, except for one that pads, and that normalize does not use a statistic of the image"
                 )
             return replace(self, arithmetic=()).resized(replace(resize, arithmetic=arithmetic))
         if self.is_repeated:
-            raise PipelineError('must come before a "padding_mode" other than constant: such padding is not resampled')
+            return self._padded_first().resized(resize)
         if self.geometry.may_warp or (self.resize is not None and self.resizes_again):
             return self._resampled(resize)
         if self.levels:
@@ -180,6 +204,32 @@ class Lowered:
         if is_padded and self.is_reduced:
             raise PipelineError(f'{first}: padding is not resampled with "reduced": true in decode')
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
+
+    def _padded_first(self) -> Lowered:
+        """Apply padding that repeats parts of the image to the whole image, before all other steps.
+
+        Raises:
+            PipelineError: Other steps are before the padding.
+        """
+        is_alone = self.resize is None and not self.before and not self.erasures and not self.is_reduced
+        if not (is_alone and all(step.repeats for step in self.levels)):
+            raise PipelineError(
+                'must come before a "padding_mode" other than constant, unless such a pad is the first op after decode'
+            )
+        return replace(self, levels=(), photo=(*self.photo, *self.levels))
+
+    def filled(self, step: GeometryStep, value: tuple[float, ...]) -> Lowered:
+        """Add a step that pads the image with values that need not be pixel values.
+
+        Only the steps of ``arithmetic`` that follow are applied to these values.
+
+        Raises:
+            PipelineError: The image is already padded, or an op changes pixel values.
+        """
+        if self.levels or self.erasures or self.fill is not None or self.fill_value is not None:
+            raise PipelineError('"value" is not supported after another padding, or after ops that change pixel values')
+        value = value * (len(self.channels) if len(value) == 1 else 1)
+        return replace(self.then(step, fill=0), fill_value=value, fill_after=len(self.arithmetic))
 
     def _resampled(self, resize: geometry_steps.Resize) -> Lowered:
         """Add a resize as a step on pixel values, after a warp or another resize.
@@ -311,6 +361,8 @@ class Lowered:
         """
         if why := next(filter(None, (each.no_places for each in traits(*self.levels))), ""):
             raise PipelineError(why)
+        if any(step.repeats for step in self.photo):
+            raise PipelineError("coordinates are not supported if the image is padded before a resize")
 
     def _can_come_first(self, step: GeometryStep, *, leaves_margin: bool) -> bool:
         """Return whether a geometric step can be moved before the steps on pixel values without changing the result."""

@@ -34,6 +34,7 @@ class TensorPlan:
         channels: Index of the decoded channel for each channel of the tensor: (0, 1, 2) for RGB, (2, 1, 0) for BGR,
             (0,) for gray.
         arithmetic: Steps that convert pixel values to tensor values, in this order.
+        fill_value: Tensor value of the padding per channel, instead of ``fill``, or None.
         calls: Calls of custom operators that are applied to the tensor after the arithmetic, in this order.
     """
 
@@ -42,6 +43,7 @@ class TensorPlan:
     fill: tuple[int, ...]
     channels: tuple[int, ...]
     arithmetic: tuple[ArithmeticStep, ...]
+    fill_value: tuple[float, ...] | None = None
     calls: tuple[Extern, ...] = ()
 
     def __post_init__(self) -> None:
@@ -79,7 +81,7 @@ class TensorPlan:
         """
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
         is_any |= self.geometry.resize is not None and PROFILES[self.geometry.resize.like].is_hosts
-        is_any |= any(step.operation == "clip" for step in self.arithmetic)
+        is_any |= self.fill_value is not None or any(step.operation == "clip" for step in self.arithmetic)
         return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property
@@ -108,7 +110,7 @@ class TensorPlan:
             return None
         values = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
         for step in resize.arithmetic:
-            values = step.of(values, 255.0)
+            values = step.of(values, 255.0).astype(np.float32)
         table = np.zeros((4, 256), np.float32)
         table[list(self.channels)] = values
         return table

@@ -35,6 +35,8 @@ Rule = Literal[
     "text_max",
     "text_min",
     "text_long",
+    "nearer",
+    "nearer_32",
 ]
 
 
@@ -121,6 +123,8 @@ class SideRule(Sizer):
                 return self._by_half(height, width)
             case "text_max" | "text_min" | "text_long":
                 return self._by_text(height, width)
+            case "nearer" | "nearer_32":
+                return self._by_nearer(height, width)
             case "detr":
                 assert self.max_side is not None
                 rows, columns = detr_size(height, width, self.height, self.max_side)
@@ -260,6 +264,13 @@ class SideRule(Sizer):
         multiple = self.multiple
         return max(round(rows / multiple) * multiple, multiple), max(round(columns / multiple) * multiple, multiple)
 
+    def _by_nearer(self, height: int, width: int) -> Size:
+        """Return the size that transformers computes for ZoeDepth: both sides have the scale that is nearer to 1."""
+        scale, across = self.height / height, self.width / width
+        scale = across if abs(1 - across) < abs(1 - scale) else scale
+        multiple = 1 / 32 if self.rule == "nearer_32" else self.multiple
+        return int(round(scale * height / multiple) * multiple), int(round(scale * width / multiple) * multiple)
+
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
@@ -316,6 +327,8 @@ class SideRule(Sizer):
             "text_max": f"the longer side to at most {size}",
             "text_min": f"the shorter side to at least {size}, the longer side to at most {self.max_side}",
             "text_long": f"the longer side to {size}",
+            "nearer": f"the side whose scale is nearer to 1 to {size}, rounded half to even",
+            "nearer_32": f"the side whose scale is nearer to 1 to {size}, rounded to 1/32 and then down",
             "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",
         }[self.rule]
         to += "" if self.multiple == 1 or self.max_tiles else f" to multiples of {self.multiple}"

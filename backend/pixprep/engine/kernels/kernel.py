@@ -111,7 +111,8 @@ class CpuKernel:
         is_first = thumbnail is not None and patches.thumbnail == "first"
         tiles = out[int(is_first) :]
         of_canvas = _steps_after(placement, thumbnail) if thumbnail is not None else ()
-        if placement.erasures or self._is_real or not tiles.flags.c_contiguous:
+        is_filled = self._plan.fill_value is not None and _size(placement) != (rows, columns)
+        if placement.erasures or self._is_real or is_filled or not tiles.flags.c_contiguous:
             whole = np.empty((len(self._plan.channels), rows, columns), out.dtype)
             self._run_one(pixels, placement, whole)
             patches.split(whole, tiles[:count])
@@ -177,8 +178,10 @@ class CpuKernel:
         """
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
-            for plane, values, fill in zip(planes, table, placement.fill or self._plan.fill, strict=False):
-                plane[...] = values[fill]
+            fills = placement.fill or self._plan.fill
+            values = self._plan.fill_value or [row[fill] for row, fill in zip(table, fills, strict=True)]
+            for plane, value in zip(planes, values, strict=False):
+                plane[...] = value
             top, left = placement.at
             planes = planes[:, top : top + rows, left : left + columns]
         if rows and columns:

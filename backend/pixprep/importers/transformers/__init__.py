@@ -20,6 +20,7 @@ from typing import Any, Literal
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
+from pixprep.importers.timm import from_timm
 from pixprep.importers.transformers.classes import (
     BGR,
     COMMON,
@@ -28,6 +29,7 @@ from pixprep.importers.transformers.classes import (
     DPTS,
     FIXED,
     FLIPPED,
+    FRAMES,
     HARMLESS,
     NEEDED,
     ONLY_PIL,
@@ -37,7 +39,7 @@ from pixprep.importers.transformers.classes import (
     WITHOUT_PIL,
 )
 from pixprep.importers.transformers.patches import PATCHED, patched
-from pixprep.importers.transformers.sizes import PHOTO, SIZED, Branch, is_float, sized
+from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, PHOTO, SIZED, Branch, is_float, sized
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
@@ -104,7 +106,11 @@ def from_transformers(
     with reading({"backend": backend}, "options") as options:
         backend = options.choice("backend", {name: name for name in LIKE})
     values, where, folder = read_processor(config, frames is not None)
-    processor = processor_of(values, where)
+    if values.get("image_processor_type") == "TimmWrapperImageProcessor":
+        pipeline = from_timm(values, name=name)
+        decode = changed(pipeline.ops[0], apply_exif_orientation=apply_exif_orientation)
+        return Pipeline([decode, *pipeline.ops[1:]], origin=pipeline.origin)
+    processor = processor_of(values, where, is_clip=frames is not None)
     unused = UNUSED.get(processor, ())
     backend = "pil" if processor in ONLY_PIL else backend
     is_video = processor in VIDEO_DEFAULTS
@@ -140,7 +146,8 @@ def from_transformers(
         branches: tuple[Branch, ...]
         if is_patched or processor in SIZED:
             make = patched if is_patched else sized
-            geometry, outputs, branches = make(fields, processor, _filter(fields, backend), LIKE[backend])
+            filter_ = _filter(fields, backend, is_optional=defaults["resample"] is None)
+            geometry, outputs, branches = make(fields, processor, filter_, LIKE[backend])
         else:
             geometry, branches = _geometry(fields, processor, backend), ()
         arithmetic = _arithmetic(fields, processor, backend)
@@ -148,10 +155,15 @@ def from_transformers(
         begins_with = SIZED[processor].first if processor in SIZED else None
         if begins_with is not None:  # the class resizes float32 values
             count = len(arithmetic) if begins_with == "normalize" else int(fields.flag("do_rescale"))
-            geometry, arithmetic = [*arithmetic[:count], *geometry, *arithmetic[count:]], []
+            at = sum(isinstance(op, Pad) for op in geometry[:1])  # padding before the resize
+            geometry = [*geometry[:at], *arithmetic[:count], *geometry[at:], *arithmetic[count:]]
+            arithmetic = []
         why = 'is not supported: remove it, and set "layout": "hwc" in the op tensor of the pipeline'
         fields.expect("data_format", "channels_first", why=why)
-        is_padded = fields.flag("do_pad") and not (pads or outputs)
+        tail: list[Op] = []
+        if processor in DPTS and fields.flag("do_pad"):
+            tail = [Pad(multiple=fields.length("size_divisor", MAX_SIDE), value=0.0)]
+        is_padded = fields.flag("do_pad") and not (pads or outputs or tail)
         padded_size = _padded_size(fields, processor, geometry) if is_padded else ()
         clip = _clip(fields, processor, frames) if is_video else None
         decode = Decode(
@@ -160,6 +172,8 @@ def from_transformers(
             alpha="white" if fields.flag("do_convert_rgb") and "do_convert_rgb" not in unused else "drop",
         )
         version = fields.text("transformers_version", "")
+    if processor in FRAMES:
+        log.warning("%s: each image is a frame; for clips, set the option frames, such as frames=16", where)
     if processor in DETRS and settings.flag("do_pad"):
         log.warning(
             "%s: the pipeline does not output pixel_mask. Batches are padded at the bottom and the right, as with "
@@ -179,6 +193,8 @@ def from_transformers(
         first = changed(first, name=PHOTO) if branch.source == PHOTO else first
     has_floats = any(isinstance(op, Normalize) for op in (*geometry, *arithmetic))
     tensor = Tensor(dtype="float32" if has_floats else "uint8", layout=layout, name=output)
+    if tail and not geometry:  # the class does not limit the size of an image
+        tensor = changed(tensor, max_size=MAX_OPEN_SIDE)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
@@ -192,7 +208,7 @@ def from_transformers(
             for ops in (outputs, more)
         )
     return assembled(
-        [first, *pads, *geometry, *arithmetic, *(outputs or [tensor]), *more],
+        [first, *pads, *geometry, *arithmetic, *tail, *(outputs or [tensor]), *more],
         library="transformers",
         version=version,
         name=name or folder or processor,
@@ -269,8 +285,11 @@ def _inner(values: Mapping[str, Any], is_video: bool) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else values
 
 
-def processor_of(values: Mapping[str, Any], where: str) -> str:
-    """Return the name of the processor's class in transformers 5, without the suffix of a backend."""
+def processor_of(values: Mapping[str, Any], where: str, *, is_clip: bool = False) -> str:
+    """Return the name of the processor's class in transformers 5, without the suffix of a backend.
+
+    If ``is_clip`` is true, an image processor with a corresponding video processor is replaced by the latter.
+    """
     fields = Fields(values, where)
     code = fields.mapping("auto_map")
     if "AutoImageProcessor" in code or "AutoFeatureExtractor" in code:
@@ -281,7 +300,7 @@ def processor_of(values: Mapping[str, Any], where: str) -> str:
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
     video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # older files name an image processor
-    name = video if video in VIDEO_DEFAULTS and name not in CLASSES else name
+    name = video if video in VIDEO_DEFAULTS and (is_clip or name not in CLASSES) else name
     if name not in CLASSES and name not in VIDEO_DEFAULTS:
         fields.refuse(field, f"is not supported; supported classes: {', '.join([*CLASSES, *VIDEO_DEFAULTS])}")
     return name
@@ -306,8 +325,6 @@ def _padded_size(fields: Fields, processor: str, geometry: Sequence[Op]) -> Side
 
     Return an empty tuple for processors that pad only the images of a batch to a common size.
     """
-    if processor in DPTS:
-        fields.refuse("do_pad", "is not supported: it pads all four sides, to a multiple of size_divisor")
     if not fields.has("pad_size"):
         return ()
     if processor != "SamImageProcessor":
@@ -350,8 +367,13 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     return ops
 
 
-def _filter(fields: Fields, backend: Backend) -> Filter:
-    """Return the filter of the resize that ``resample`` and the backend determine."""
+def _filter(fields: Fields, backend: Backend, *, is_optional: bool = False) -> Filter:
+    """Return the filter of the resize that ``resample`` and the backend determine.
+
+    If ``is_optional`` is true, the class does not resize, and ``resample`` may be null.
+    """
+    if is_optional and not fields.has("resample"):
+        return "bilinear"
     filter_: Filter = fields.choice("resample", PILLOW_FILTERS)
     return "nearest_exact" if filter_ == "nearest" and backend == "torchvision" else filter_
 
@@ -495,7 +517,9 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = 
     ops: list[Op] = []
     is_normalized = fields.flag("do_normalize")
     is_rescaled = fields.flag("do_rescale")
-    has_offset = fields.flag("rescale_offset") or processor == "VivitVideoProcessor"
+    has_offset = fields.flag("rescale_offset") or fields.flag("offset") or processor == "VivitVideoProcessor"
+    if has_offset and processor == "VivitImageProcessor" and not is_rescaled:
+        fields.refuse("offset", 'requires "do_rescale": transformers raises an error without it')
     includes_top = fields.flag("include_top")
     if includes_top and not is_rescaled and not is_normalized and backend == "torchvision":
         fields.refuse(

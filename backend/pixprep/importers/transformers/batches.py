@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.batch import Batch
-from pixprep.importers.transformers.classes import DEFAULTS, DETRS
+from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES
 from pixprep.importers.transformers.patches import PATCHED
 
 Array = npt.NDArray[Any]
@@ -64,7 +64,8 @@ class Form(NamedTuple):
             the patches of all images. ``listed``: a list of the tiles of all images. ``tiles``: one array per image,
             with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width).
         stacks: Backends that return one array even without ``return_tensors``.
-        pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it.
+        pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
+            means never: ``do_pad`` then pads each image by itself.
         mask: Name of the mask of the pixels or tiles that are not padding, or an empty string.
         counted: Result of ``get_number_of_image_patches``: the number of patches or tiles, the numbers of rows and
             columns, all three, or the number of tiles of another output, plus one for the whole image. None means that
@@ -77,7 +78,7 @@ class Form(NamedTuple):
 
     combine: Literal["images", "concatenated", "listed", "tiles", "samples"] = "images"
     stacks: tuple[str, ...] = ()
-    pads: bool = False
+    pads: bool | None = False
     mask: str = ""
     counted: Literal["count", "grid", "all", "tiles"] | None = None
     required: Mapping[str, Any] = {}
@@ -100,7 +101,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     """
     batch, name = processed.batch, processed.name
     values: Any = batch.outputs[name]
-    is_padded = form.pads or bool(processed.settings.get("do_pad"))
+    is_padded = form.pads is not None and (form.pads or bool(processed.settings.get("do_pad")))
     has_tiles = values[0].ndim == 4
     outputs: dict[str, Any] = {}
     if form.combine == "samples":
@@ -221,6 +222,7 @@ FORMS: dict[str, Form | None] = {
         is_single=True,
         others={"batch_num_images": lambda processed: [each for each in processed.counts if each]},
     ),
+    **dict.fromkeys((*DPTS, "Swin2SRImageProcessor", "ZoeDepthImageProcessor"), Form(pads=None)),
     "Mask2FormerImageProcessor": _MASKED._replace(pads=True),
     "MaskFormerImageProcessor": _MASKED._replace(pads=True),
     "OneFormerImageProcessor": _MASKED._replace(
@@ -256,7 +258,7 @@ FORMS: dict[str, Form | None] = {
         ),
         Form(),
     ),
-    "IdeficsImageProcessor": None,
+    **dict.fromkeys(("IdeficsImageProcessor", *FRAMES)),
 }
 """Batches by class. If the value is None or the class is missing, its batches are not supported."""
 SPLIT: dict[str, int] = {"rows": 0, "cols": 1}

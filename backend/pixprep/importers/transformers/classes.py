@@ -51,12 +51,16 @@ def class_fields(
 
 DPT: dict[str, Any] = {"keep_aspect_ratio": False, "ensure_multiple_of": 1, "size_divisor": None}
 DPTS = {
+    "CHMv2ImageProcessor": class_fields(
+        (384, 384), BICUBIC, ((0.420, 0.411, 0.296), (0.213, 0.156, 0.143)), do_pad=True, do_resize=False
+    )
+    | {"keep_aspect_ratio": True, "ensure_multiple_of": 16, "size_divisor": 16, "do_reduce_labels": None},
     "DPTImageProcessor": class_fields((384, 384), BICUBIC, HALF, do_pad=False, **DPT),
     "PromptDepthAnythingImageProcessor": class_fields(
         (384, 384), BICUBIC, HALF, do_pad=False, prompt_scale_to_meter=0.001, **DPT
     ),
 }
-"""Default fields of the classes that use DPT's resize."""
+"""Default fields of the classes that use DPT's resize and padding."""
 
 DETR = class_fields((800,), BILINEAR, IMAGENET, max_size=None, do_pad=True) | {
     "size": {"shortest_edge": 800, "longest_edge": 1333}
@@ -125,13 +129,17 @@ FIXED: dict[str, dict[str, Any]] = {
 }
 """Fields that are supported with only one value, and this value, by class."""
 
-ONLY_PIL = ("Emu3ImageProcessor", "VideoLlavaImageProcessor")
+FRAMES = ("VideoMAEImageProcessor", "VivitImageProcessor")
+"""Classes that receive lists of frames, and process each frame as an image."""
+
+ONLY_PIL = ("Emu3ImageProcessor", "VideoLlavaImageProcessor", "VivitImageProcessor")
 """Classes that have only one implementation, which resizes with Pillow."""
 
 WITHOUT_PIL = (
     *("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor"),
     *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
+    *("CHMv2ImageProcessor", "InklingImageProcessor"),
     *("NemotronH_Omni_Reasoning_V3ImageProcessor", "DepthProImageProcessor", "PPDocLayoutV4ImageProcessor"),
     *("RfDetrImageProcessor", "SLANeXtImageProcessor", "Sapiens2ImageProcessor", "UVDocImageProcessor"),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
@@ -192,6 +200,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     ),
     "Tipsv2DptImageProcessor": TIPS,
     "Tipsv2ImageProcessor": TIPS,
+    "VideoMAEImageProcessor": class_fields((224,), BILINEAR, HALF, 224),
     "ViTImageProcessor": class_fields((224, 224), BILINEAR, HALF),
     **DETRS,
     **DPTS,

@@ -26,6 +26,7 @@ from pixprep.pipeline.ops import (
     Op,
     OriginalSize,
     Pad,
+    Patches,
     PatchGrid,
     PatchMask,
     Resize,
@@ -36,6 +37,7 @@ from pixprep.pipeline.ops import (
     TileCount,
     TileGridId,
     Tiles,
+    TokenCount,
     changed,
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
@@ -289,6 +291,54 @@ def _uvdoc(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([Resize(height=height, width=width, filter="bilinear", like="torch_corners")], [_tensor()])
 
 
+def _zoedepth(fields: Fields, filter_: Filter, like: Like) -> Made:
+    del like
+    if not fields.flag("do_rescale"):
+        fields.refuse("do_rescale", "must be true: the class resizes the rescaled values")
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    multiple = fields.take("ensure_multiple_of")
+    is_part = multiple == 1 / 32
+    if not is_part and (type(multiple) is not int or not 1 <= multiple <= min(height, width)):
+        fields.refuse("ensure_multiple_of", "must be 1/32, or an integer from 1 to the smallest side of size")
+    how: dict[str, Any] = {"filter": float_filter(fields, filter_), "like": "torch_corners"}
+    pads: list[Op] = [Pad(root=3.0, padding_mode="reflect")] if fields.flag("do_pad") else []
+    if fields.flag("keep_aspect_ratio"):
+        rule: Rule = "nearer_32" if is_part else "nearer"
+        wide = None if width == height else width
+        resize: Op = ResizeByRule(rule=rule, size=height, width=wide, multiple=1 if is_part else multiple, **how)
+    else:
+        rows, columns = (int(round(side / multiple) * multiple) for side in (height, width))
+        resize = Resize(height=rows, width=columns, **how)
+    return Made([*pads, resize], [_tensor(None if isinstance(resize, Resize) else MAX_OPEN_SIDE)])
+
+
+def _swin2sr(fields: Fields, filter_: Filter, like: Like) -> Made:
+    del filter_, like
+    if fields.has("pad_size"):
+        fields.refuse("pad_size")
+    for flag in ("do_normalize", "do_resize"):
+        fields.expect_false(flag)
+    ops: list[Op] = []
+    if fields.flag("do_pad"):
+        multiple = fields.length("size_divisor", MAX_SIDE)
+        ops.append(Pad(multiple=multiple, always="both", anchor="top_left", padding_mode="symmetric"))
+    return Made(ops, [_tensor(MAX_OPEN_SIDE)])
+
+
+def _inkling(fields: Fields, filter_: Filter, like: Like) -> Made:
+    for field in ("rescale_image_frac", "do_resize"):
+        fields.expect(field, None, why="is not supported unless it is null")
+    patch, width = _edges(fields, "size", ("height", "width"))
+    if patch != width:
+        fields.refuse("size", "must have equal height and width")
+    size = ResizeByRule(rule="keep", size=MAX_OPEN_SIDE, filter=filter_, like=like)
+    outputs: list[Op] = [
+        Patches(patch, temporal_patch_size=2, layout="hwc", flat=False, name="pixel_values"),
+        TokenCount(patch, name="num_patches"),
+    ]
+    return Made([size, Pad(multiple=patch, always="width", anchor="top_left", value=-1.0)], outputs)
+
+
 def _slanext(fields: Fields, filter_: Filter, like: Like) -> Made:
     del filter_, like
     height, width = _edges(fields, "size", ("height", "width"), is_square=True)
@@ -470,7 +520,7 @@ def _tvp(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made(ops, [Tensor(min_height=canvas[0], min_width=canvas[1], name="pixel_values")])
 
 
-def _video_llava(fields: Fields, filter_: Filter, like: Like) -> Made:
+def _video_llava(fields: Fields, filter_: Filter, like: Like, *, name: str = "pixel_values_images") -> Made:
     size = _edges(fields, "size", ("height", "width"), ("shortest_edge",))
     how: dict[str, Any] = {"filter": filter_, "like": like}
     ops: list[Op] = [Resize(height=size[0], width=size[1], **how) if len(size) > 1 else Resize(size=size[0], **how)]
@@ -479,7 +529,7 @@ def _video_llava(fields: Fields, filter_: Filter, like: Like) -> Made:
         if crop[0] > size[0] or crop[1] > size[-1]:
             fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
         ops.append(CenterCrop(crop[0], crop[1], rounding="down"))
-    return Made(ops, [Tensor(name="pixel_values_images")])
+    return Made(ops, [Tensor(name=name)])
 
 
 def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -657,6 +707,12 @@ SIZED: dict[str, Sized] = {
         _idefics2,
     ),
     "Idefics3ImageProcessor": Sized(_IDEFICS, _idefics3),
+    "InklingImageProcessor": Sized(
+        class_fields((40, 40), LANCZOS, CLIP, do_convert_rgb=True, default_to_square=False, do_resize=None)
+        | {"rescale_image_frac": None, "rescale_image_max_upscaled_long_edge": 2048},
+        _inkling,
+        is_flagged=False,
+    ),
     "JanusImageProcessor": Sized(_JANUS, _janus),
     "LlavaNextImageProcessor": Sized(
         class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=True, image_grid_pinpoints=_NEXT),
@@ -727,6 +783,12 @@ SIZED: dict[str, Sized] = {
         _slanext,
     ),
     "SmolVLMImageProcessor": Sized(_IDEFICS, _idefics3),
+    "Swin2SRImageProcessor": Sized(
+        class_fields((1, 1), BILINEAR, NONE, do_resize=None, do_normalize=None, do_pad=True, size_divisor=8)
+        | {"size": None, "resample": None, "default_to_square": True},
+        _swin2sr,
+        is_flagged=False,
+    ),
     "TextNetImageProcessor": Sized(
         class_fields((640,), BILINEAR, IMAGENET, 224, do_center_crop=False, do_convert_rgb=True, **_DIVISOR), _textnet
     ),
@@ -750,7 +812,18 @@ SIZED: dict[str, Sized] = {
     "VideoLlavaImageProcessor": Sized(
         class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, default_to_square=True), _video_llava, crops=True
     ),
+    "VivitImageProcessor": Sized(
+        class_fields((256,), BILINEAR, HALF, 224, rescale_factor=1 / 127.5, offset=True, do_convert_rgb=None)
+        | {"default_to_square": True},
+        partial(_video_llava, name="pixel_values"),
+        crops=True,
+    ),
     "ViltImageProcessor": Sized(class_fields((384,), BICUBIC, HALF, do_pad=True, **_DIVISOR), _vilt),
+    "ZoeDepthImageProcessor": Sized(
+        class_fields((384, 512), BILINEAR, HALF, do_pad=True, keep_aspect_ratio=True, ensure_multiple_of=1 / 32),
+        _zoedepth,
+        first="rescale",
+    ),
 }
 """Supported classes, by name."""
 
@@ -788,7 +861,7 @@ def is_float(fields: Fields, processor: str, like: Like) -> bool:
         like: Library whose resize the class calls.
     """
     resizes_floats = ("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor")
-    if processor in ("MllamaImageProcessor", "PPDocLayoutV4ImageProcessor", *resizes_floats):
+    if processor in ("InklingImageProcessor", "MllamaImageProcessor", "PPDocLayoutV4ImageProcessor", *resizes_floats):
         return True
     if processor == "GraniteDoclingImageProcessor":
         return like == "pillow"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.geometry import check_like, check_max_size, resize_step, resized, side_bound
@@ -11,8 +11,10 @@ from pixprep.pipeline.ops.limits import (
     FillColorOrInput,
     Length,
     LengthOrInput,
+    Within,
     fill_input,
     need_8bit_values,
+    need_channels,
     need_fill,
     need_pixel_values,
     requested,
@@ -21,7 +23,7 @@ from pixprep.pipeline.ops.op import ImageOp, changed, settle
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, upward
+from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Reals, as_tuple
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -46,10 +48,20 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         multiple: Divisor of both sides: the image is padded to the next multiple of this number, for models that
             downsample by this factor. This field replaces ``height`` and ``width``. The value 32 reproduces CRAFT if
             ``anchor`` is ``top_left``, and Ultralytics' ``auto`` if it is ``center``.
+        always: Sides that are also padded, by ``multiple`` pixels, if they are multiples already: ``both`` (Swin2SR) or
+            ``width`` (Inkling). By default, such a side does not change.
+        root: Factor of the padding on each side, ``int(sqrt(side / 2) * root)`` pixels, as in ZoeDepth, where it is 3.
+            This field replaces ``height`` and ``width``. Images with a side that is not longer than this padding are
+            rejected.
         padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
-            ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include a
-            resize, ``boxes`` or ``points``. Masks are padded in the same way.
+            ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include
+            ``boxes`` or ``points``, and masks are padded in the same way. A resize may follow if no other geometric op
+            is before this one; outputs with coordinates are then not supported, and a GPU engine runs it on the CPU.
+        value: Value of the padding instead of ``fill``: one number, or one per channel, which may be outside 0 to 255.
+            If ``normalize`` is before this op, it is the value of the padding in the tensor (CHMv2). If ``normalize``
+            follows, it is normalized like a pixel value (Inkling). No resize may follow. A GPU engine runs it on the
+            CPU.
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
             rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
@@ -64,14 +76,22 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     anchor: Anchor = "center"
     square: bool = False
     multiple: Length | None = None
+    always: Literal["both", "width"] | None = None
+    root: Annotated[float, Within(0, 100)] | None = None
     padding_mode: PaddingMode = "constant"
+    value: Reals | None = None
     max_size: Length | None = None
     larger: Literal["refuse", "keep"] | None = None
 
     def check(self) -> None:
         pair = (self.height, self.width)
-        if [pair != (None, None), self.square, self.multiple is not None].count(True) != 1 or pair.count(None) == 1:
-            raise PipelineError('requires either "height" and "width", or "square": true, or "multiple"')
+        given = [pair != (None, None), self.square, self.multiple is not None, self.root is not None]
+        if given.count(True) != 1 or pair.count(None) == 1:
+            raise PipelineError('requires either "height" and "width", or "square": true, or "multiple", or "root"')
+        if self.always and self.multiple is None:
+            raise PipelineError('"always" requires "multiple"')
+        if self.value is not None and (self.fill != 0 or self.padding_mode != "constant"):
+            raise PipelineError('"value" does not support "fill" and "padding_mode"')
         if isinstance(self.height, int) and isinstance(self.width, int):
             settle(self, "larger", "refuse")
         elif self.larger is not None:
@@ -86,15 +106,20 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the padded image."""
-        need_pixel_values(image, ': to pad after normalize, use "multiple" and "pad_value" of tensor')
+        if self.value is None:
+            need_pixel_values(image, ': to pad after normalize, set "value", or use "multiple" of tensor')
+        else:
+            need_channels("value", self.value, image.channels)
         if self.padding_mode != "constant":
             need_8bit_values(image)
         need_fill(self.fill, image)
-        if self.multiple is not None:
-            height, width = (upward(side, self.multiple) for side in (image.min_height, image.min_width))
-            bounds = (most and upward(most, self.multiple) for most in (image.max_height, image.max_width))
-            padded = image.within((height, width), (next(bounds), next(bounds)))
-            return replace(padded, multiples=(self.multiple, self.multiple))
+        if self.multiple is not None or self.root is not None:
+            step = _padding_step(self)
+            lows, highs = (image.min_height, image.min_width), (image.max_height, image.max_width)
+            height, width = (side if self.root else step.padded(side, axis) for axis, side in enumerate(lows))
+            bounds = [most and step.padded(most, axis) for axis, most in enumerate(highs)]
+            padded = image.within((height, width), (bounds[0], bounds[1]))
+            return padded if self.multiple is None else replace(padded, multiples=(self.multiple, self.multiple))
         if self.height is None or self.width is None:
             side = max(image.min_height, image.min_width)
             if image.height is not None and image.width is not None:
@@ -123,6 +148,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         numbers = self._numbers
         canvas = _padding_step(changed(self, **{name: each.bound.example for name, each in numbers}, max_size=None))
         step = inputs.Requested(key=key, numbers=numbers, window=canvas) if numbers else canvas
+        if self.value is not None:
+            return before.filled(step, as_tuple(self.value))
         return before.then(step, fill=self.fill, mode=self.padding_mode)
 
 
@@ -213,6 +240,8 @@ def _padding_step(op: Pad | Letterbox) -> Window:
         height=op.height,
         width=op.width,
         multiple=op.multiple if isinstance(op, Pad) else None,
+        always=op.always if isinstance(op, Pad) else None,
+        root=op.root if isinstance(op, Pad) else None,
         side="longer",
         place=place,
         rounding="down",

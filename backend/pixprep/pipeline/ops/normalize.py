@@ -95,6 +95,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         return "; ".join(dict.fromkeys(formula(steps, channel) for channel in range(image.channels)))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        if before.fill_value is not None and (before.fill_after or isinstance(self.scale, str)):
+            raise PipelineError('must come before a pad with a "value", which is a value of the tensor')
         if before.erasures:
             raise PipelineError("must come before random_erasing, which fills rectangles with normalized values")
         steps, count = before.arithmetic, image.channels

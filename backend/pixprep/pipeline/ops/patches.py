@@ -83,7 +83,8 @@ class Patches(PatchOp, frozen=True, tag="patches"):
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
             row, column) or ``hwc`` (frame, row, column, channel).
         flat: Whether the values of a patch form a single axis of the tensor. If false, the shape is ``[patches, 3 *
-            temporal_patch_size, patch_size, patch_size]``, as for PaddleOCR-VL.
+            temporal_patch_size, patch_size, patch_size]``, as for PaddleOCR-VL, or with ``hwc`` ``[patches,
+            temporal_patch_size, patch_size, patch_size, 3]``, without the second axis if it is 1, as for Inkling.
         dtype: Dtype of the tensor. ``uint8`` does not support normalized images.
 
     Example:
@@ -98,8 +99,8 @@ class Patches(PatchOp, frozen=True, tag="patches"):
     def infer(self, image: ImageSpec) -> TensorSpec:
         if image.frames is not None:
             raise PipelineError("supports images, not clips")
-        if self.layout != "chw" and not self.flat:
-            raise PipelineError('"flat": false requires "layout": "chw"')
+        if self.layout == "tchw" and not self.flat:
+            raise PipelineError('"flat": false requires "layout": "chw" or "hwc"')
         if self.dtype == "uint8" and image.values != "levels":
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or remove normalize")
         largest = max(abs(image.low), abs(image.high))

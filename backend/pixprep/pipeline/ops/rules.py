@@ -13,6 +13,7 @@ from pixprep.spec import ImageSpec, upward
 
 _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
     *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "bounded", "idefics3", "thumbnail"),
+    "nearer_32",
 )
 
 
@@ -49,6 +50,9 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``text_max``, ``text_min``, ``text_long``: the longer side becomes at most ``size``, the shorter side at least
       ``size``, or the longer side becomes ``size``. Then the longer side is limited to ``max_size``, and both sides are
       rounded to the nearest ``multiple``, with ties to even (text detection of PP-OCRv5).
+    - ``nearer``: the height becomes ``size``, or the width becomes ``width``, whichever scales the image less. Both
+      sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to 1/32,
+      and then down.
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
 
     An image is rejected if a side would become 0.
@@ -56,8 +60,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     Args:
         rule: Formula.
         size: Length in pixels that the formula uses; not supported by ``multiple`` and ``up``.
-        width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain``, ``contain_down``
-            and ``thumbnail``.
+        width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain``, ``contain_down``,
+            ``nearer``, ``nearer_32`` and ``thumbnail``.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
         max_size: Maximum length of the longer side in pixels; for ``detr``, ``half`` and ``text_max`` to ``text_long``.
@@ -85,7 +89,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
             "size": self.rule not in ("multiple", "up"),
             "max_size": self.rule in ("detr", "half") or self.rule.startswith("text_"),
             "max_tiles": self.rule == "idefics3_capped",
-            "width": self.rule in ("shrink", "contain", "contain_down", "thumbnail"),
+            "width": self.rule in ("shrink", "contain", "contain_down", "nearer", "nearer_32", "thumbnail"),
             "min_size": self.rule in ("longer", "longer_even", "bounded"),
         }
         for field, is_used in has.items():
