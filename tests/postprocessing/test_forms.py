@@ -159,3 +159,18 @@ def test_the_docs_list_the_forms():
     page = (Path(__file__).parents[2] / "docs" / "detection.md").read_text(encoding="utf-8")
     for form in FORMS:
         assert f"| {form.model} | {form.outputs} |" in page
+
+
+def test_objects_are_the_regions_of_a_pipeline():
+    outputs, geometry = ROWS["SCRFD with keypoints"]
+    found = pp.detections(outputs | geometry)
+    assert np.array_equal(found.regions("box"), found.boxes)
+    assert found.regions("points").shape == (2, 5, 2)
+    left, top, right, bottom = found.boxes[0]
+    corners = [[left, top], [right, top], [right, bottom], [left, bottom]]
+    assert found.regions("quad")[0].tolist() == corners
+    row = np.float32([*MIDDLES[0], 0.9, 0, 0.0])  # a rotated box with angle 0
+    rotated = pp.detections({"output0": row[None]} | LETTERBOX, "obb")
+    assert rotated.regions("quad")[0] == pytest.approx(np.array(corners), abs=1e-3)
+    with pytest.raises(PixprepError, match="the detector does not return keypoints"):
+        rotated.regions("points")

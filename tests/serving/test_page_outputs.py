@@ -7,7 +7,8 @@ import pytest
 
 from pixprep.serving.embedded.connection import Spent
 from pixprep.serving.page.answer import within
-from pixprep.serving.page.outputs import Export, heat_map, read_export
+from pixprep.serving.page.outputs import heat_map
+from pixprep.serving.repository.exports import Export, read_export
 from support import detectors
 
 

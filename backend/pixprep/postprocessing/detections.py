@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,26 @@ class Detections:
     maps: Array | None
     transform: npt.NDArray[np.float64]
     size: tuple[int, int]
+
+    def regions(self, kind: Literal["box", "quad", "points"]) -> F32:
+        """Return the rows of a pipeline's input for the objects.
+
+        Args:
+            kind: ``box``: boxes (n, 4). ``quad``: corners (n, 4, 2), clockwise from the upper left corner. ``points``:
+                keypoints (n, k, 2).
+
+        Raises:
+            PixprepError: The model does not return keypoints.
+        """
+        if kind == "box":
+            return self.boxes
+        if kind == "quad" and self.quads is not None:
+            return self.quads[:, [2, 1, 0, 3]]  # ``quads_of`` begins with the lower right corner
+        if kind == "quad":
+            return self.boxes[:, [[0, 1], [2, 1], [2, 3], [0, 3]]].reshape(-1, 4, 2)
+        if self.keypoints is None:
+            raise PixprepError("the detector does not return keypoints")
+        return self.keypoints[:, :, :2]
 
     def masks(self, longest: int | None = None) -> Iterator[npt.NDArray[np.bool_]]:
         """Yield the mask of each object inside its box, as bool (height, width). Without ``maps``, yield nothing.

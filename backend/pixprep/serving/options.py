@@ -45,7 +45,8 @@ class BuildOptions:
         one_image: With several pipelines: a request has one image, which all pipelines process.
         boxes_from: Ensemble in the repository that detects the boxes (or quads, points) that the pipeline needs for
             each photo.
-        boxes_by: File with a Python function `rows` that converts the outputs of that ensemble to boxes.
+        boxes_by: File with a Python function `rows` that converts the outputs of that ensemble to boxes; default: the
+            objects that `pixprep.detections` finds in the outputs.
         name: Name of the ensemble, for a repository with several ensembles; default: ensemble.
         input_: Request format: a BYTES tensor named `image`, or the UINT8 tensors that clients of dali_backend send;
             default: bytes.

@@ -95,6 +95,9 @@ def models(tmp_path_factory):
         boxes_from="rows",
         boxes_by=folder / "pick.py",
     )
+    again = {"pipeline": pp.Pipeline(crops), "onnx": folder / "classifier.onnx"}
+    for name in FORMS:
+        build(folder / "models", name=f"{name}_chain", boxes_from=name, **again)
     onnx.save(onnx.parser.parse_model(_PROMPTED), folder / "prompted.onnx")
     build(
         folder / "models", pipeline=pp.Pipeline(crops[:1] + crops[2:]), onnx=folder / "prompted.onnx", name="prompted"
@@ -115,7 +118,7 @@ def test_lists_arrive_whole_and_may_be_empty(server, photos, protocol):
     url = address(server, protocol)
     found = {
         (model, answer.path.stem): answer.outputs
-        for model in (*FORMS, "chain")
+        for model in (*FORMS, "chain", *(f"{form}_chain" for form in FORMS))
         for answer in client.send(photos, url=url, protocol=protocol, model=model, classes=3)
     }
     for name, (_, count) in LEVELS.items():
@@ -127,6 +130,8 @@ def test_lists_arrive_whole_and_may_be_empty(server, photos, protocol):
         # the third box is in the margin of the letterbox, and is omitted
         assert chain["boxes"] == pytest.approx(BOXES[: min(count, 2)])
         assert len(chain["scores"]) == min(count, 2)
+        for form in FORMS:  # without a function of the user
+            assert found[f"{form}_chain", name]["boxes"] == pytest.approx(BOXES[: min(count, 2)])
 
 
 def test_send_prints_every_row(server, photos, capsys):

@@ -22,9 +22,10 @@ from pixprep.importers.source import note
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.embedded.connection import Spent, Triton
 from pixprep.serving.embedded.request import ModelInput, curl_line
-from pixprep.serving.page.outputs import Array, Export, JsonObject, describe_objects, describe_output, read_export
+from pixprep.serving.page.outputs import Array, JsonObject, describe_objects, describe_output
 from pixprep.serving.page.program import python_program
 from pixprep.serving.repository.door import door_notes, onnx_inputs_in, raw_pixel_tensors
+from pixprep.serving.repository.exports import Export, read_export
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.repository import ONNX_FILE, Repository, Version

@@ -263,6 +263,7 @@ def _check(given: BuildOptions) -> None:
         (has_file and not has_pipeline, _NO_PIPELINE),
         (bool(given.classifier_io) != bool(given.plan and not given.onnx), _GIVE_IO),
         (given.free_dims and not given.onnx, "--free-dims requires an --onnx file"),
+        (given.constants and not given.onnx, "--constant requires an --onnx file"),
         (given.one_image and not has_several, "--one-image requires several --pipeline INPUT=FILE"),
         (given.boxes_by and not given.boxes_from, _NO_DETECTOR),
     ):

@@ -1,8 +1,9 @@
 """Plans an ensemble in which a detector finds the boxes for the pipeline.
 
-A user-defined function converts the outputs of the detector to boxes:
+A function converts the outputs of the detector to boxes. By default, it calls ``pixprep.detections``; the user can
+replace it:
 
-photo ─► steps of the detector ─► rows (user function) ─► boxes ─► preprocess ─► classifier
+photo ─► steps of the detector ─► rows (function) ─► boxes ─► preprocess ─► classifier
 """
 
 from __future__ import annotations
@@ -17,24 +18,38 @@ from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository import pbtxt
+from pixprep.serving.repository.exports import Export, read_export
 from pixprep.serving.repository.models import suggest
 from pixprep.serving.repository.pbtxt import Names, Step
-from pixprep.serving.repository.repository import Repository
+from pixprep.serving.repository.repository import ONNX_FILE, Repository
 from pixprep.serving.repository.stages import Stage
 from pixprep.serving.repository.writer import Content
 from pixprep.serving.triton.config import CONFIG_FILE, Config, face
+from pixprep.spec import InputSpec
 
 _MODEL = Path(__file__).with_name("rows_model.py")
 _FUNCTION = "rows"
 _MAX_BYTES = 1 << 20
+_REGIONS = ("box", "quad", "points")
+"""Kinds of inputs whose rows ``Detections.regions`` returns."""
+_CODE = '''"""Returns the rows of the objects in a photo. Written by `pixprep build` without --boxes-by."""
+
+from pixprep.postprocessing.detections import detections
+
+
+def rows(**outputs):
+    """Return the rows of each input of the pipeline."""
+    found = detections(outputs, {task}, keypoints={keypoints})
+    return {{{rows}}}
+'''
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """The part of an ensemble before the preprocess model: a detector, and the model that runs the user's function.
+    """The part of an ensemble before the preprocess model: a detector, and the model that runs the function.
 
     Attributes:
-        model: Name of the model that runs the user's function.
+        model: Name of the model that runs the function.
         files: Files of that model.
         steps: Steps of the ensemble that compute the boxes.
         rows: Inputs of the preprocess model that these steps compute. These inputs are also outputs of the ensemble.
@@ -57,7 +72,8 @@ def chain_from(repository: Repository, given: BuildOptions, stages: Sequence[Sta
     Args:
         repository: Repository that contains the detector, an ensemble whose input is one photo.
         given: Options of the build. The parameters of the user's function in the file ``boxes_by``, such as
-            ``def rows(output0, transform, original_size)``, are outputs of the detector.
+            ``def rows(output0, transform, original_size)``, are outputs of the detector. Without a file, the rows are
+            the detected objects.
         stages: Preprocess models of the ensemble. There must be exactly one, and its pipeline must accept boxes.
 
     Raises:
@@ -88,7 +104,8 @@ def chain_from(repository: Repository, given: BuildOptions, stages: Sequence[Sta
             f'--boxes-from: {quoted(detector)} has the inputs {listed}, but the pipeline has "{image["name"]}" '
             f"{image['data_type']}: both must accept the same photo"
         )
-    used = _parameters(file, detector, found)
+    used = _parameters(file, detector, found) if file else list(found)
+    content = file.resolve() if file else _function(repository, detector, stage.pipeline.inputs, found)
     model = f"{name}_{_FUNCTION}" if name else _FUNCTION
     own = {theirs[0]["name"]: image["name"]}
 
@@ -103,31 +120,51 @@ def chain_from(repository: Repository, given: BuildOptions, stages: Sequence[Sta
         for each in used
     ]
     boxes = [name for name, spec in stage.pipeline.inputs.items() if spec.kind == "box"]
-    assert file
     return Chain(
         model=model,
         files={
             CONFIG_FILE: pbtxt.rows(takes, rows, boxes=boxes, is_batched=bool(batch)),
             "1/model.py": _MODEL,
-            f"1/{_FUNCTION}.py": file.resolve(),
+            f"1/{_FUNCTION}.py": content,
         },
         steps=(*steps, Step(model, renamed({each: each for each in used}), made)),
         rows=tuple(rows),
     )
 
 
-def _parameters(file: Path | None, detector: str, outputs: Mapping[str, Config]) -> list[str]:
+def _function(
+    repository: Repository, detector: str, inputs: Mapping[str, InputSpec], outputs: Mapping[str, Config]
+) -> str:
+    """Return Python code that computes the rows of a pipeline's inputs from the objects that a detector found.
+
+    Raises:
+        PipelineError: The detector lacks an output that maps its boxes to the photo, or an input is not a region.
+    """
+    for name, spec in inputs.items():
+        if spec.kind not in _REGIONS:
+            raise PipelineError(
+                f'--boxes-from: the pipeline requires "{name}" {spec}, but detected objects do not have this input: '
+                "pass --boxes-by FILE with a function that returns it; docs/boxes.md has an example"
+            )
+    if "original_size" not in outputs:
+        raise PipelineError(
+            f"--boxes-from: {quoted(detector)} has no output original_size: add the ops transform and original_size "
+            "before tensor to its pipeline, or pass --boxes-by FILE"
+        )
+    versions = map(repository.version_of, repository.ensembles[detector])
+    files = [version.folder / ONNX_FILE for version in versions if version and version.has(ONNX_FILE)]
+    export = read_export(files[0]) if len(files) == 1 else Export()
+    rows = ", ".join(f'"{name}": found.regions("{spec.kind}")' for name, spec in inputs.items())
+    return _CODE.format(task=repr(export.task), keypoints=export.keypoints, rows=rows)
+
+
+def _parameters(file: Path, detector: str, outputs: Mapping[str, Config]) -> list[str]:
     """Return the names of the parameters of the user's function. The file is parsed but not executed.
 
     Raises:
         PipelineError: The file does not define the function, or a parameter is not an output of the detector.
     """
     signature = f"def {_FUNCTION}({', '.join(outputs)})"
-    if file is None:
-        raise PipelineError(
-            f"--boxes-from {detector} requires --boxes-by FILE, a Python file with a function that converts its "
-            f"outputs to boxes: `{signature}`; docs/boxes.md has an example"
-        )
     try:
         tree = ast.parse(read_bytes(file, max_bytes=_MAX_BYTES))
     except OSError as error:
