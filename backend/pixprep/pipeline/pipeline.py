@@ -12,7 +12,7 @@ from typing import Any
 
 from pixprep.errors import PipelineError
 from pixprep.files import write
-from pixprep.names import explained
+from pixprep.names import explained, field_hint
 from pixprep.pipeline import file
 from pixprep.pipeline.file import Origin
 from pixprep.pipeline.forks import compiled
@@ -146,16 +146,59 @@ class Pipeline:
         Raises:
             PipelineError: The name or type does not match exactly one op, or the resulting pipeline is invalid.
         """
-        named = [index for index, op in enumerate(self.ops) if before in (op.name, op_name(op))]
+        place = self._place_of(before, f"inserting: before={before!r}", "before=")
+        joined = [*self.ops[:place], *ops, *self.ops[place:]]
+        return Pipeline(joined, origin=self.origin, operators=self.operators).at(self.side)
+
+    def with_(self, which: str | int, /, **fields: Any) -> Pipeline:
+        """Return this pipeline with different fields of one op.
+
+        >>> stronger = pipeline.with_("random_resized_crop", scale=(0.2, 1.0))     # doctest: +SKIP
+
+        Args:
+            which: Name, type or index of the op. -1 is the index of the last op.
+            **fields: New values of fields of the op.
+
+        Raises:
+            PipelineError: The name or type does not match exactly one op, the op has no such field, or the resulting
+                pipeline is invalid.
+        """
+        place = self._place_of(which, f"with_: {which!r}")
+        op, label = self.ops[place], f"with_: {op_label(place, self.ops[place])}"
+        known = op.__struct_fields__
+        if unknown := next((name for name in fields if name not in known), None):
+            raise PipelineError(f'{label}: no such field "{unknown}"{field_hint(unknown, known)}')
+        if len({"height", "width"} & {*fields}) == 1 and None not in (
+            getattr(op, each) for each in ("height", "width")
+        ):
+            raise PipelineError(f'{label}: set both "height" and "width", because the default of one may be the other')
+        try:
+            new = changed(op, **fields)
+        except PipelineError as error:
+            raise PipelineError(f"{label}: {error}") from None
+        changed_ops = [*self.ops[:place], new, *self.ops[place + 1 :]]
+        return Pipeline(changed_ops, origin=self.origin, operators=self.operators).at(self.side)
+
+    def _place_of(self, which: str | int, what: str, keyword: str = "") -> int:
+        """Return the index of the op with this name, type or index.
+
+        Args:
+            which: Name, type or index of the op.
+            what: Beginning of the error message.
+            keyword: Keyword of the argument, for the error message.
+
+        Raises:
+            PipelineError: No op or several ops match.
+        """
+        named = [index for index, op in enumerate(self.ops) if which in (op.name, op_name(op))]
         count = len(self.ops)
-        indices = [i for i in (before, before + count) if 0 <= i < count] if isinstance(before, int) else named
+        indices = [i for i in (which, which + count) if 0 <= i < count] if isinstance(which, int) else named
         if len(indices) != 1:
             known = ", ".join(op_label(index, op) for index, op in enumerate(self.ops) if not named or index in named)
-            what = "several ops" if named else "no op"
-            fix = f"{known}; use an index, such as before={named[-1]}" if named else f"the ops are {known}"
-            raise PipelineError(f"inserting: before={before!r} matches {what}: {fix}")
-        joined = [*self.ops[: indices[0]], *ops, *self.ops[indices[0] :]]
-        return Pipeline(joined, origin=self.origin, operators=self.operators).at(self.side)
+            matches = "several ops" if named else "no op"
+            fix = f"{known}; use an index, such as {keyword}{named[-1]}" if named else f"the ops are {known}"
+            raise PipelineError(f"{what} matches {matches}: {fix}")
+        return indices[0]
 
     def for_training(self) -> Pipeline:
         """Return this pipeline with its training side.

@@ -55,7 +55,8 @@ class Loader:
     A batch contains the outputs of the pipeline and the fields of the samples. Numeric fields are collated into an
     array, all other fields into a list. The Loader adds four fields:
 
-    - ``index`` (int64): index of each sample in the source.
+    - ``index`` (int64): index of each sample in the source. For a ``pixprep.read.subset``, it is the position in the
+      subset, so ``indices[index]`` is the position in the complete source.
     - ``attempt`` (int64): attempt number of each sample: 0, or n if the sample is the n-th replacement of a broken one.
       If a sample occurs several times per epoch, the attempts of its k-th repetition start at k * 128.
     - ``is_padding`` (bool): whether the sample only fills up the last batch.
@@ -80,8 +81,8 @@ class Loader:
             is required.
         weights: Sampling weight of each sample, as an array, or ``"balanced"`` to sample all classes with equal
             probability. Samples are drawn with replacement. Default: each sample occurs once per epoch.
-        shares: Fraction of an epoch's samples that comes from each source of a ``pixprep.read.concat``. No sample of a
-            source is repeated until all of that source's samples have been used.
+        shares: Relative number of an epoch's samples that comes from each source of a ``pixprep.read.concat``, such as
+            (0.75, 0.25) or (3, 1). No sample of a source is repeated until all of that source's samples have been used.
         repeats: Number of times that each sample occurs per epoch, each time with different random parameters (repeated
             augmentation). The copies of a sample are distributed over the shards. The length of an epoch does not
             change, so it contains fewer distinct samples.
@@ -95,8 +96,8 @@ class Loader:
             ``pad`` (filled up with other samples; see ``is_padding``). Default: ``drop`` with ``shuffle``, which drops
             different samples in each epoch; without ``shuffle``, ``short`` on one shard and ``pad`` on several.
         on_error: Treatment of broken samples. ``raise`` raises an ImageError. ``replace`` uses a different sample,
-            which is the same one after resuming. ``skip`` returns a smaller batch, in which the order of the samples
-            may differ. ``replace`` and ``skip`` log a warning, and ``errors`` lists the broken samples.
+            which is the same one after resuming. ``skip`` returns a smaller batch, in which the other samples keep
+            their order. ``replace`` and ``skip`` log a warning, and ``errors`` lists the broken samples.
         max_errors: Maximum number of broken samples per epoch, as an integer or as a fraction (float) of this shard's
             samples. If more are broken, a DataError is raised.
         device: Device of the engine and of the outputs: ``"cpu"``, ``"gpu"`` or ``"gpu:1"``. ``"cuda:1"`` means

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -111,12 +111,15 @@ class _Rows:
     """The samples of a batch, one per batch index ("row").
 
     Attributes:
+        LISTS: Names of the attributes with a list of one value per row.
         samples: The samples that were read.
         attempts: Attempt number of each sample: 0 for the sample itself, n for its n-th replacement. The attempts of
             the k-th repetition of a sample start at ``k * COPY``.
         is_padding: Whether each sample only fills up the batch, as in ``Part``.
         annotated: Transformed annotations of each sample.
     """
+
+    LISTS: ClassVar[tuple[str, ...]] = ("samples", "attempts", "annotated")
 
     samples: list[Sample]
     attempts: list[int]
@@ -243,7 +246,7 @@ class Maker:
         for row in broken:
             self._record(epoch, samples[row], batch.errors[row], broken_names)
         if broken and self.on_error == "skip":
-            return self._without_broken(batch, epoch, rows)
+            return self._without_broken(batch, rows)
         if broken:
             with self.timeline.span("replace", samples=len(broken)):
                 self._replace(batch, epoch, rows, reader)
@@ -293,25 +296,23 @@ class Maker:
             "replacement"
         )
 
-    def _without_broken(self, batch: Batch, epoch: int, rows: _Rows) -> Batch:
-        """Return the batch without its broken samples.
+    def _without_broken(self, batch: Batch, rows: _Rows) -> Batch:
+        """Return the batch without its broken samples. The other samples keep their order.
 
-        The outputs must stay contiguous, so the last valid samples are computed again in the rows of the broken ones.
+        The outputs must stay contiguous, so each valid row moves up to the first row that is free.
         """
         valid = [row for row, error in enumerate(batch.errors) if error is None]
-        holes = [row for row, error in enumerate(batch.errors) if error is not None and row < len(valid)]
-        moved = valid[len(valid) - len(holes) :]
-        others = _Rows([rows.samples[row] for row in moved], [rows.attempts[row] for row in moved])
-        self._run_into(batch, holes, others, epoch, rows)
-        is_padding = rows.is_padding.copy()
-        is_padding[holes] = is_padding[moved]
-        kept = slice(len(valid))
-        batch.outputs = {name: array[kept] for name, array in batch.outputs.items()}
-        batch.errors, batch.placed, batch.rows = batch.errors[kept], batch.placed[kept], batch.rows[kept]
-        batch.decode_s, batch.transform_s = batch.decode_s[kept], batch.transform_s[kept]
-        return self._finished(
-            batch, _Rows(rows.samples[kept], rows.attempts[kept], is_padding[kept], rows.annotated[kept])
-        )
+        for output in batch.outputs.values():
+            for to, row in enumerate(valid):
+                if to != row:
+                    output[to] = output[row]
+        batch.outputs = {name: output[: len(valid)] for name, output in batch.outputs.items()}
+        for owner, names in ((batch, ("errors", "placed", "decode_s", "transform_s")), (rows, _Rows.LISTS)):
+            for name in names:
+                values = getattr(owner, name)
+                setattr(owner, name, [values[row] for row in valid])
+        batch.rows, rows.is_padding = batch.rows[: len(valid)], rows.is_padding[valid]
+        return self._finished(batch, rows)
 
     def _run_into(self, batch: Batch, places: Sequence[int], others: _Rows, epoch: int, rows: _Rows) -> None:
         """Compute other samples into the given rows of a batch, and record those that are valid."""

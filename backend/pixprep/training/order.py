@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import accumulate, chain, pairwise
+from math import inf
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -71,7 +72,7 @@ class Order:
             each sample occurs once.
         blocks: Index of the first sample of each block for ``shuffle="blocks"``. Default: every 256th sample.
         parts_of: Number of samples in each concatenated source, in order.
-        shares: See ``Loader``. Their sum is 1. No sample of a source is repeated until all of that source's samples
+        shares: See ``Loader``. No sample of a source is repeated until all of that source's samples
             have been used, also across epochs.
         epoch_samples: Number of samples per epoch. Default: ``samples``. The next epoch continues where this one ends.
         groups: Group of each sample, int64 (samples,). A global batch contains samples of a single group. The batches
@@ -353,10 +354,10 @@ class Order:
         if self.shares is not None and not (
             len(self.shares) == len(self.parts_of)
             and all(share >= 0 for share in self.shares)
-            and abs(sum(self.shares) - 1) < 1e-6
+            and 0 < sum(self.shares) < inf
         ):
             raise PipelineError(
-                "shares must be nonnegative numbers that add up to 1, one for each source of a pixprep.read.concat; "
+                "shares must be nonnegative numbers, not all 0, one for each source of a pixprep.read.concat; "
                 f"there are {len(self.parts_of)} sources, not {self.shares!r}"
             )
 
