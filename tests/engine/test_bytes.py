@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 import pixprep as pp
-from pixprep.engine.kernels import elastic, filters, levels, native, resize
+from pixprep.engine.kernels import colours, elastic, levels, native, resize
 from pixprep.pipeline.ops.filters import weights
 from pixprep.plan.steps.levels import Filter
 from pixprep.plan.steps.warps import Elastic, Warp
@@ -24,7 +24,7 @@ def use_level(request, monkeypatch):
     library = native.library()
     if "/" not in str(os.environ.get(native.SETTING)):  # a library given by path is tested alone
         library = ctypes.CDLL(str(Path(native.__file__).with_name(f"pixprep-{request.param}.so")))
-    return lambda: [monkeypatch.setattr(module, "library", lambda: library) for module in (resize, elastic, filters)]
+    return lambda: [monkeypatch.setattr(module, "library", lambda: library) for module in (resize, elastic, colours)]
 
 
 def layouts(height, width, planes):
@@ -117,9 +117,9 @@ def test_filters_are_the_same_in_every_layout_and_at_each_level(step, use_level)
             for name, image in layouts(*size):
                 image[...] = noise(*size, seed=size[0])
                 for view in (image, image[::-1][::-1], image[:, ::-1].copy()[:, ::-1]):
-                    expected = found.setdefault(size, filters.filtered(step, np.ascontiguousarray(view)))
-                    assert np.array_equal(filters.filtered(step, view), expected), name
-                assert (filters.filtered(step, image[::-1])[::-1] == expected).all()
+                    expected = found.setdefault(size, colours.filtered(step, np.ascontiguousarray(view)))
+                    assert np.array_equal(colours.filtered(step, view), expected), name
+                assert (colours.filtered(step, image[::-1])[::-1] == expected).all()
         if turn == 0:
             use_level()
 
@@ -131,11 +131,11 @@ def test_filters_equal_pillow_and_opencv(size):
     image = noise(*size)
     for factor in (0.0, 0.3, 1.9, 4.0):
         expected = ImageEnhance.Sharpness(Image.fromarray(image)).enhance(factor)
-        assert np.array_equal(filters.filtered(Filter("sharpness", "pillow", factor), image), np.asarray(expected))
+        assert np.array_equal(colours.filtered(Filter("sharpness", "pillow", factor), image), np.asarray(expected))
     for rows, columns in ((weights(7, 2.0), weights(5, 1.0)), (weights(3, 0.4), weights(41, 9.0))):
         step = Filter("blur", "opencv", rows=rows, columns=columns)
         expected = cv2.sepFilter2D(image, -1, np.array(columns, np.float32), np.array(rows, np.float32))
-        assert np.array_equal(filters.filtered(step, image), expected)
+        assert np.array_equal(colours.filtered(step, image), expected)
 
 
 CURVES = pp.posterize(3), pp.brightness(1.4), pp.solarize(99), pp.invert(), pp.gamma(0.7)

@@ -13,7 +13,7 @@ import pixprep as pp
 from engine.guarded import guarded
 from pixprep.engine.annotations import annotated
 from pixprep.engine.kernels import elastic, warp
-from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.colours import filtered
 from pixprep.engine.kernels.kernel import noise as drawn_noise
 from pixprep.engine.kernels.levels import apply_steps
 from pixprep.importers.verify import frozen

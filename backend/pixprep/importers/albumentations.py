@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pixprep.errors import PipelineError
-from pixprep.importers.albumentations_effects import EFFECTS
-from pixprep.importers.albumentations_transforms import RENAMED, TRANSFORMS, Walk, version_of
+from pixprep.importers.albumentations_transforms import EFFECTS, RENAMED, TRANSFORMS, Walk, version_of
 from pixprep.importers.assembly import assembled
 from pixprep.importers.fields import Fields, error_prefix, opened, reading
 from pixprep.pipeline import ops

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
-from pixprep.engine.kernels.colours import ColorPixels, GrayPixels
-from pixprep.engine.kernels.filters import filtered
+from pixprep.engine.kernels.colours import ColorPixels, GrayPixels, filtered
 from pixprep.engine.kernels.neighborhoods import compressed, equalized, filtered_by_neighborhood, noisy
 from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
