@@ -78,10 +78,18 @@ def test_labels_follow_a_subpixel_resize_like_dali():
     assert moved > 20
 
 
-@pytest.mark.parametrize("roi", [(3.2, 40.7, 17.9, 11.1), (18.6, 0, 2, 20.5)])
-def test_labels_follow_the_resized_region(roi):
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"like": "dali", "roi": (3.2, 40.7, 17.9, 11.1)},
+        {"like": "dali", "roi": (18.6, 0, 2, 20.5)},
+        {"roi": (3.2, 11.1, 17.9, 40.7)},
+        {"mode": "crop"},
+    ],
+)
+def test_labels_follow_the_resized_region(part):
     mask = np.random.default_rng(1).integers(0, 200, (19, 43), np.uint8)
-    ops = [pp.decode(), pp.resize(height=31, width=24, like="dali", filter="nearest", roi=roi), pp.flip()]
+    ops = [pp.decode(), pp.resize(height=31, width=24, filter="nearest", **part), pp.flip()]
     plan = pp.Pipeline([*ops, pp.mask(), pp.tensor(only="training")]).for_training().plan
     (numbers,) = plan.draw(seed=1, epoch=0, indices=[0])
     labels = annotated(plan, plan.placing(numbers, {"mask": mask})(*mask.shape), {"mask": mask})["mask"]

@@ -15,7 +15,7 @@ from pixprep.plan.canvas_steps import Beyond, Draws, GeometryStep, crop
 from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import Requested, is_given
-from pixprep.plan.parts import Extent, Roi
+from pixprep.plan.parts import Extent, Fitted, Roi
 from pixprep.plan.placement import Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
@@ -48,11 +48,13 @@ class Window(GeometryStep):
             - ``share``: ``top``, ``left``, ``height`` and ``width`` are fractions of the image's height and width.
             - ``share32``: as ``share``, but the fractions and their products are rounded to float32.
             - ``center``: in the center of the image. Half of the cropped pixels, rounded by ``rounding``, are above and
-              on the left of the window. Half of the padding, rounded down, is above and on the left of the image.
+              on the left of the window. Half of the padding, rounded by ``padding_rounding``, is above and on the left
+              of the image.
             - ``top_left``: at the pixel (0, 0).
         top, left: Position of the window, see ``place``.
         rounding: Rounding of the window's position. For ``share`` and ``share32``, the end of the window is rounded in
             the same way.
+        padding_rounding: Rounding of half of the padding.
         beyond: How to handle images that do not contain the whole window, or that are not inside the window. ``fill``:
             crop and pad the image, which is allowed only after the resize. ``pad``: crop and pad the image, which is
             also allowed before the resize. ``refuse_smaller``: reject images that do not contain the window.
@@ -71,6 +73,7 @@ class Window(GeometryStep):
     top: float = 0
     left: float = 0
     rounding: Rounding = "half_even"
+    padding_rounding: Rounding = "down"
     beyond: Beyond
 
     @property
@@ -136,7 +139,7 @@ class Window(GeometryStep):
         if self.place == "free":
             offset = rounded(begin * abs(free), self.rounding)
             return offset if free >= 0 else -offset, window
-        return (rounded(free / 2, self.rounding) if free >= 0 else -(-free // 2)), window
+        return (rounded(free / 2, self.rounding) if free >= 0 else -rounded(-free / 2, self.padding_rounding)), window
 
     def __str__(self) -> str:
         where = "with the image in the center" if self.place == "center" else "with the image at the top left"
@@ -363,7 +366,7 @@ class Resize(Traits):
     up_to: int | None = None
     scales: tuple[bool, bool] | None = None
     drawn: RandomStep | Requested | None = None
-    roi: Roi | None = None
+    roi: Roi | Fitted | None = None
     order: Order = Order.AS_DECODED
     sizer: Sizer | None = None
     arithmetic: tuple[ArithmeticStep, ...] = ()
@@ -461,6 +464,9 @@ class Resize(Traits):
             resized: Size (height, width) of the result.
         """
         rows, columns = self._parts(height, width)
+        if self.roi is not None and PROFILES[self.like].corner is None:  # Pillow subtracts the edges in float32
+            rows = rows._replace(step=rows.length / resized[0])
+            columns = columns._replace(step=columns.length / resized[1])
         if not self.subpixel:
             return rows, columns
         if PROFILES[self.like].takes_scale:
@@ -471,7 +477,11 @@ class Resize(Traits):
 
     def _parts(self, height: int, width: int) -> tuple[Extent, Extent]:
         whole = Extent(0, height), Extent(0, width)
-        return whole if self.roi is None else self.roi.extents(height, width, self.filter)
+        if self.roi is None:
+            return whole
+        is_ordered = PROFILES[self.like].roi == "inside"
+        is_inside = is_ordered or self.filter == "nearest"
+        return self.roi.extents(height, width, is_inside=is_inside, is_ordered=is_ordered)
 
     def sides(self, height: float, width: float) -> tuple[float, float]:
         """Return the height and width of the result before rounding.

@@ -382,6 +382,7 @@ def _check_reduced(resize: geometry_steps.Resize) -> None:
         f'"like": "{resize.like}"': (not reducible, '"like": "pillow"'),
         f'"filter": "{resize.filter}"': (resize.filter not in reducible, '"filter": "bilinear"'),
         '"antialias": false': (not resize.antialias, '"antialias": true'),
+        '"roi" or "mode": "crop"': (resize.roi is not None, "a crop before the resize"),
     }
     for field, (is_refused, fix) in refused.items():
         if is_refused:

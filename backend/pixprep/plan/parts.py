@@ -8,7 +8,6 @@ import numpy as np
 
 from pixprep.errors import ImageError
 from pixprep.plan.draws.philox import Words
-from pixprep.spec import Filter
 
 EDGES = ("top", "left", "bottom", "right")
 
@@ -53,6 +52,44 @@ class Extent(NamedTuple):
         return Extent(begin, end, self.is_swapped)
 
 
+class Fitted(NamedTuple):
+    """Largest centered region with a given aspect ratio, whose edges need not be integers, as in Pillow's ``fit``.
+
+    Attributes:
+        height, width: Numbers whose quotient is the aspect ratio.
+    """
+
+    height: int
+    width: int
+
+    def of(self, words: Words) -> Fitted:
+        """Return the region for one image, which does not depend on inputs."""
+        del words
+        return self
+
+    def extents(self, height: int, width: int, *, is_inside: bool, is_ordered: bool) -> tuple[Extent, Extent]:
+        """Return the region's ranges of rows and columns in an image of this size.
+
+        The order of the operations is that of ``ImageOps.fit``. Pillow's resize rounds the edges to float32.
+        """
+        del is_inside, is_ordered
+        rows, columns = float(height), float(width)
+        ratio, target = width / height, self.width / self.height
+        if ratio > target:
+            columns = target * height
+        elif ratio < target:
+            rows = width / target
+        return self._axis(height, rows), self._axis(width, columns)
+
+    @staticmethod
+    def _axis(length: int, size: float) -> Extent:
+        begin = (length - size) * 0.5
+        return Extent(float(np.float32(begin)), float(np.float32(begin + size)))
+
+    def __str__(self) -> str:
+        return f"the largest centered region with the aspect ratio {self.width}:{self.height}"
+
+
 class Roi(NamedTuple):
     """Region of interest in images of any size.
 
@@ -70,23 +107,30 @@ class Roi(NamedTuple):
         """Return the region for one image. ``words`` contains the values of edges that are per-image inputs."""
         return Roi(tuple(words.get(name, edge) for name, edge in zip(EDGES, self.edges, strict=True)), self.is_share)
 
-    def extents(self, height: int, width: int, filter_: Filter) -> tuple[Extent, Extent]:
+    def extents(self, height: int, width: int, *, is_inside: bool, is_ordered: bool) -> tuple[Extent, Extent]:
         """Return the region's ranges of rows and columns in an image of this size.
 
-        The ranges are computed in float32, as in DALI's resize_attr.cc.
+        The ranges are computed in float32, as in DALI's resize_attr.cc and in Pillow.
+
+        Args:
+            height: Height of the image in pixels.
+            width: Width of the image in pixels.
+            is_inside: Whether the whole region must be inside the image.
+            is_ordered: Whether the end must be after the begin.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The region is outside of the image or nearly empty, or the filter is ``nearest``
-                and the region is partly outside.
+            ImageError: DOES_NOT_FIT: The region is outside of the image or nearly empty, or is not allowed.
         """
         found = []
         units = (height, width, height, width) if self.is_share else 1
         ends = (np.asarray(self.edges, np.float32).astype(np.float64) * units).astype(np.float32).tolist()
         for first, last, side in zip(ends[:2], ends[2:], (height, width), strict=True):
             begin, end = sorted((first, last))
-            is_inside = begin >= 0 and end <= side if filter_ == "nearest" else begin < side and end > 0
-            if not is_inside or end - begin < 1e-3:  # DALI enlarges a smaller region to this size
-                what = "is smaller than a thousandth of a pixel" if is_inside else "is outside"
+            fits = begin >= 0 and end <= side if is_inside else begin < side and end > 0
+            is_reversed = is_ordered and last < first
+            if not fits or is_reversed or end - begin < 1e-3:  # DALI enlarges a smaller region to this size
+                what = "is smaller than a thousandth of a pixel" if fits else "is outside"
+                what = "is reversed" if is_reversed else what
                 raise ImageError("DOES_NOT_FIT", f"{self} of {height} x {width} pixels {what}")
             found.append(Extent(begin, end, last < first))
         return found[0], found[1]

@@ -1,9 +1,9 @@
-"""Implements the size rules of transformers' image processors that keep the aspect ratio of the image."""
+"""Implements the size rules of transformers and Pillow that keep the aspect ratio of the image."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import floor
+from math import ceil, floor
 from typing import Literal
 
 from pixprep.errors import ImageError
@@ -32,6 +32,8 @@ Rule = Literal[
     "idefics3_capped",
     "up",
     "thumbnail",
+    "pillow_contain",
+    "pillow_thumbnail",
     "text_max",
     "text_min",
     "text_long",
@@ -119,6 +121,8 @@ class SideRule(Sizer):
                 return self._by_up(height, width)
             case "thumbnail":
                 return self._by_thumbnail(height, width)
+            case "pillow_contain" | "pillow_thumbnail":
+                return self._by_pillow(height, width)
             case "half":
                 return self._by_half(height, width)
             case "text_max" | "text_min" | "text_long":
@@ -251,6 +255,25 @@ class SideRule(Sizer):
             sides = [max(multiple, floor(side / ratio / multiple) * multiple) for side in sides]
         return sides[0], sides[1]
 
+    def _by_pillow(self, height: int, width: int) -> Size:
+        """Return the size that ``ImageOps.contain`` or ``Image.thumbnail`` of Pillow computes."""
+        ratio, target, is_thumbnail = width / height, self.width / self.height, self.rule == "pillow_thumbnail"
+        if is_thumbnail and height <= self.height and width <= self.width:
+            return height, width
+        if ratio == target:
+            return self.height, self.width
+        if not is_thumbnail:
+            is_wider = ratio > target
+            rows = round(height / width * self.width) if is_wider else self.height
+            return rows, self.width if is_wider else round(width / height * self.height)
+        if ratio > target:
+            number = self.width / ratio
+            sides = [max(side, 1) for side in (floor(number), ceil(number))]
+            return min(sides, key=lambda rows: abs(ratio - self.width / rows)), self.width
+        number = self.height * ratio
+        columns = min(floor(number), ceil(number), key=lambda columns: abs(ratio - columns / self.height))
+        return self.height, max(columns, 1)
+
     def _by_text(self, height: int, width: int) -> Size:
         """Return the size that transformers computes for the text detection of PP-OCRv5."""
         assert self.max_side is not None
@@ -280,7 +303,15 @@ class SideRule(Sizer):
         match self.rule:
             case "shrink":
                 sides = self._upward(self.height, self.width)
-            case "contain" | "contain_down" | "keep" | "longer_down" | "thumbnail":
+            case (
+                "contain"
+                | "contain_down"
+                | "keep"
+                | "longer_down"
+                | "thumbnail"
+                | "pillow_contain"
+                | "pillow_thumbnail"
+            ):
                 sides = self.height, self.width
             case "idefics3" | "idefics3_capped":
                 longest = min(self.height, MAX_IDEFICS_SIDE)
@@ -323,6 +354,8 @@ class SideRule(Sizer):
             "idefics3_capped": f"the longer side to {size}, or less for more than {self.max_tiles} tiles",
             "up": "rounded up",
             "thumbnail": f"to fit into {size}, never enlarging",
+            "pillow_contain": f"to fit into {size}",
+            "pillow_thumbnail": f"to fit into {size}, never enlarging",
             "half": f"to half its size, the shorter side at least {size}, the longer side at most {self.max_side}",
             "text_max": f"the longer side to at most {size}",
             "text_min": f"the shorter side to at least {size}, the longer side to at most {self.max_side}",

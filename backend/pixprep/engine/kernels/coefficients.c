@@ -149,7 +149,7 @@ static double filter_scale(const struct resize_filter *filter, const struct axis
 }
 
 static const struct resize_filter *effective_filter(const struct resize_filter *filter, const struct axis *axis) {
-    return axis->length == axis->out_length ? &IDENTITY : filter;
+    return axis->length == axis->out_length && axis->ratio == 1 && axis->offset == 0 ? &IDENTITY : filter;
 }
 
 int64_t max_taps(const struct resize_filter *filter, const struct axis *axis) {

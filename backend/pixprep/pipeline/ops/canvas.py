@@ -65,6 +65,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
             rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
+        rounding: Rounding of half of the padding, which is above and on the left of a centered image: ``down``, the
+            default, or ``half_even``, like ``ImageOps.pad``.
 
     Example:
         {"op": "pad", "square": true}
@@ -82,6 +84,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     value: Reals | None = None
     max_size: Length | None = None
     larger: Literal["refuse", "keep"] | None = None
+    rounding: Literal["down", "half_even"] | None = None
 
     def check(self) -> None:
         pair = (self.height, self.width)
@@ -96,6 +99,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             settle(self, "larger", "refuse")
         elif self.larger is not None:
             raise PipelineError('"larger" requires numbers as "height" and "width"')
+        if self.rounding is not None and self.anchor != "center":
+            raise PipelineError('"rounding" requires "anchor": "center"')
         check_padding(self.padding_mode, self.fill)
         check_max_size(self.max_size, pair)
 
@@ -245,5 +250,6 @@ def _padding_step(op: Pad | Letterbox) -> Window:
         side="longer",
         place=place,
         rounding="down",
+        padding_rounding=(op.rounding if isinstance(op, Pad) else None) or "down",
         beyond="keep_larger" if isinstance(op, Pad) and op.larger == "keep" else "refuse_larger",
     )

@@ -12,7 +12,7 @@ from pixprep.pipeline.ops.op import ImageOp, Op, settle
 from pixprep.plan import geometry_steps
 from pixprep.plan.inputs import Number, Requested
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.parts import EDGES, Roi
+from pixprep.plan.parts import EDGES, Fitted, Roi
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.sizes import max_detr_side
 from pixprep.spec import DETRS, Bound, Filter, ImageSpec, InputSpec, Like, SideRounding, rounded
@@ -104,11 +104,11 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             and ``"mode": "scale"``, it corresponds to ``cv2.resize`` with ``fx`` and ``fy``, as in RetinaFace; the
             filter ``area`` does not support it. If the scale is exactly one half and the number of rows or columns is
             odd, the last row or column may differ by 1 where ``bilinear`` has a tie.
-        roi: Region to resize with ``dali``: top, left, bottom and right (``roi_start`` and ``roi_end``), which need not
-            be integers and may be names of inputs. In contrast to a ``crop``, the filter also reads pixels outside the
-            region. If bottom is less than top, or right is less than left, the image is mirrored along this axis.
-            Outside the image, the pixels of its edge are repeated; with ``nearest``, the region must be inside the
-            image.
+        roi: Region to resize with ``pillow`` (``box`` of ``Image.resize``) or ``dali`` (``roi_start`` and ``roi_end``):
+            top, left, bottom and right, which need not be integers and may be names of inputs. In contrast to a
+            ``crop``, the filter also reads pixels outside the region. With ``dali``, the image is mirrored along an
+            axis if bottom is less than top, or right is less than left. Outside the image, the pixels of its edge are
+            repeated. With ``pillow`` or ``nearest``, the region must be inside the image.
         roi_unit: Unit of ``roi``: ``pixels``, the default, or ``share``, a fraction of the image's sides
             (DALI's ``roi_relative``).
 
@@ -120,7 +120,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     side: Literal["shorter", "longer", "nearer"] | None = None
     height: LengthOrInput | None = None
     width: LengthOrInput | None = None
-    mode: Literal["stretch", "fit", "cover", "scale"] | None = None
+    mode: Literal["stretch", "crop", "fit", "cover", "scale"] | None = None
     max_size: Length | None = None
     multiple: Length | None = None
     enlarge: bool | None = None
@@ -163,7 +163,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                     )
             if self.mode == "scale" or (is_alone and self.mode is not None):
                 raise PipelineError(
-                    '"mode" must be "stretch", "fit" or "cover" with "height" and "width", or "scale" with "size"'
+                    '"mode" must be "stretch", "crop", "fit" or "cover" with "height" and "width", or "scale" with '
+                    '"size"'
                 )
         else:
             if self.mode not in (None, "scale"):
@@ -175,7 +176,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
                 raise PipelineError('"side": "nearer" requires a number as "size", and does not support "mode"')
         self._check_open(is_alone=is_alone)
         check_max_size(self.max_size, self._sides, is_only=False)
-        if self.mode != "stretch":
+        if self.mode == "crop" and (PROFILES[self.like].roi != "inside" or self._is_requested):
+            raise PipelineError('"mode": "crop" requires "like": "pillow", and numbers as "height" and "width"')
+        if self.mode not in ("stretch", "crop"):
             settle(self, "rounding", PROFILES[self.like].rounding)
             is_cut = bool(self.max_size and not self._is_requested)
             is_whole = is_cut or self.multiple or self.mode == "scale"
@@ -197,12 +200,23 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             if self.roi_unit is not None:
                 raise PipelineError('"roi_unit" requires "roi"')
             return
-        if PROFILES[self.like].corner is None:
-            raise PipelineError('"roi" requires "like": "dali": use crop for other libraries')
+        supported = PROFILES[self.like].roi
+        if supported is None:
+            raise PipelineError('"roi" requires "like": "dali" or "pillow": use crop for other libraries')
+        if self.mode == "crop":
+            raise PipelineError('"roi" does not support "mode": "crop", which computes the region')
+        numbers = [0 if isinstance(edge, str) else edge for edge in self.roi]
+        if supported == "inside" and (min(numbers, default=0) < 0 or any(map(self._is_reversed, (0, 1)))):
+            raise PipelineError(f'"roi" with "like": "{self.like}" must be inside the image and must not be reversed')
         if len(self.roi) != len(EDGES) or self.roi[0] == self.roi[2] or self.roi[1] == self.roi[3]:
             raise PipelineError('"roi" must be four numbers, top, left, bottom and right, and must not be empty')
         for edge, bound in self._edges.values():
             Bounded(bound).check("roi", edge)
+
+    def _is_reversed(self, axis: int) -> bool:
+        """Return whether the region ends before it begins on axis 0 (rows) or 1 (columns), if both are numbers."""
+        ends = [edge for edge in (self.roi or ())[axis::2] if not isinstance(edge, str)]
+        return ends != sorted(ends)
 
     @property
     def _edges(self) -> dict[str, tuple[Any, Bound]]:
@@ -305,6 +319,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     def _step(self) -> geometry_steps.Resize:
         """Step of the plan. Fields that a request provides have example values."""
         rule: geometry_steps.Rule
+        roi: Roi | Fitted | None
         is_pair = None not in (self.height, self.width)
         example = self.max_size or 1
         examples = tuple(bound.example if isinstance(edge, str) else edge for edge, bound in self._edges.values())
@@ -315,6 +330,9 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             rule = "width" if height is None else "height" if width is None else "both"
             rule = self.mode if self.mode in ("fit", "cover") else rule
             height, width = height or width or 1, width or height or 1
+        roi = Roi(examples, self.roi_unit == "share") if examples else None
+        if self.mode == "crop":
+            roi = Fitted(height, width)
         return resize_step(
             self,
             rule,
@@ -326,8 +344,19 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             multiple=self.multiple or 1,
             up_to=self.up_to,
             scales=(bool(self.shrink), bool(self.enlarge)) if self.mode == "scale" else None,
-            roi=Roi(examples, self.roi_unit == "share") if examples else None,
+            roi=roi,
         )
+
+    def box(self, height: int, width: int) -> tuple[float, ...] | None:
+        """Return the region that is resized in an image of this size: left, top, right, bottom. None: the whole image.
+
+        This is the argument ``box`` of Pillow's ``Image.resize``.
+        """
+        step = self._step
+        if step.roi is None:
+            return None
+        rows, columns = step.extents(height, width, step.size(height, width))
+        return columns.begin, rows.begin, columns.end, rows.end
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         drawn = Requested(key=key, numbers=self._requested) if self._requested else None

@@ -18,7 +18,7 @@ _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
 
 
 class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
-    """Resizes the image to a size that a formula of an image processor in Hugging Face transformers computes.
+    """Resizes the image to a size that a formula of Pillow or of an image processor in transformers computes.
 
     The formulas keep the aspect ratio and differ in how they round. Therefore, the op ``resize`` would produce one row
     or column more or less for some sizes. Each formula uses ``size`` in a different way:
@@ -54,6 +54,10 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
       sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to 1/32,
       and then down.
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
+    - ``pillow_contain``: the image fits into ``size``, like ``ImageOps.contain``. With a ``pad`` whose ``rounding`` is
+      ``half_even``, it reproduces ``ImageOps.pad``.
+    - ``pillow_thumbnail``: the image fits into ``size``, and is never enlarged, like ``Image.thumbnail`` with
+      ``reducing_gap=None``.
 
     An image is rejected if a side would become 0.
 
@@ -61,7 +65,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         rule: Formula.
         size: Length in pixels that the formula uses; not supported by ``multiple`` and ``up``.
         width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain``, ``contain_down``,
-            ``nearer``, ``nearer_32`` and ``thumbnail``.
+            ``nearer``, ``nearer_32``, ``thumbnail`` and the rules of Pillow.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
         max_size: Maximum length of the longer side in pixels; for ``detr``, ``half`` and ``text_max`` to ``text_long``.
@@ -89,7 +93,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
             "size": self.rule not in ("multiple", "up"),
             "max_size": self.rule in ("detr", "half") or self.rule.startswith("text_"),
             "max_tiles": self.rule == "idefics3_capped",
-            "width": self.rule in ("shrink", "contain", "contain_down", "nearer", "nearer_32", "thumbnail"),
+            "width": self.rule in ("shrink", "contain", "contain_down", "nearer", "nearer_32", "thumbnail")
+            or self.rule.startswith("pillow_"),
             "min_size": self.rule in ("longer", "longer_even", "bounded"),
         }
         for field, is_used in has.items():

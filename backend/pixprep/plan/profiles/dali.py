@@ -245,6 +245,7 @@ PROFILE = Profile(
     is_vertical_first=is_vertical_first,
     formula=formula,
     windows=windows,
+    roi="any",
     corner=corner,
 )
 WARPS = Warps(

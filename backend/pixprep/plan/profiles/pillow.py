@@ -40,7 +40,8 @@ PRECISION_BITS = 22
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     """Return whether the vertical pass comes first, as in Pillow 13.
 
-    The condition is that the height shrinks by more than twice as many pixels as the width.
+    The condition is that the height shrinks by more than twice as many pixels as the width. It depends on the size of
+    the image, even if only a region (``box``) is resized.
     """
     del method
     lost = rows.length - rows.out_length
@@ -63,8 +64,8 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     of the ties differently.
     """
     del method, passes
-    ratios = np.full(axis.end, axis.length / axis.out_length)
-    ratios[0] *= 0.5
+    ratios = np.full(axis.end, axis.ratio)
+    ratios[0] = axis.offset + axis.ratio * 0.5
     return single(np.minimum(np.add.accumulate(ratios).astype(np.int64), axis.length - 1)[axis.begin :])
 
 
@@ -75,8 +76,9 @@ def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pi
     """
     installed = 13 if int(pil.__version__.partition(".")[0]) >= 13 else 12
     is_formula = not op.antialias and op.filter != "nearest"
-    if order == installed and not is_formula:
-        return _by_pillow(pil, pixels, op, size)
+    box = op.box(*pixels.shape[:2]) if hasattr(op, "box") else None
+    if not is_formula and (order == installed or box):
+        return _by_pillow(pil, pixels, op, size, box)
     lost = [before - after for before, after in zip(pixels.shape, size, strict=False)]
     is_vertical_first = order >= 13 and lost[0] > 0 and lost[0] > 2 * lost[1]
     for axis in (0, 1) if is_vertical_first else (1, 0):
@@ -85,9 +87,9 @@ def original(pil: Any, pixels: Pixels, op: Any, size: Size, *, order: int) -> Pi
     return pixels
 
 
-def _by_pillow(pil: Any, pixels: Pixels, op: Any, size: Size) -> Pixels:
+def _by_pillow(pil: Any, pixels: Pixels, op: Any, size: Size, box: tuple[float, ...] | None = None) -> Pixels:
     image = pil.Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else np.ascontiguousarray(pixels))
-    resized = image.resize(size[::-1], pil.Image.Resampling[op.filter.upper()])
+    resized = image.resize(size[::-1], pil.Image.Resampling[op.filter.upper()], box)
     return np.asarray(resized).reshape(*size, -1)
 
 
@@ -203,6 +205,7 @@ PROFILE = Profile(
     antialiased=("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
     antialias=True,
     reducible=("bilinear", "hamming", "bicubic", "lanczos"),
+    roi="inside",
     passes=always_fixed,
     is_vertical_first=is_vertical_first,
     formula=formula,

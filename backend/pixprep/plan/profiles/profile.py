@@ -196,9 +196,10 @@ class Profile:
         windows: Function ``(method, passes, axis)`` that returns the filter coefficients of an axis, for methods
             without a formula. It is called only for axes with at least one output pixel.
         labels: Library whose ``nearest`` is used to resize segmentation maps.
-        corner: Function ``(method, rows, columns)`` for resizing a region (``roi``). It returns the origin (row,
-            column) in the image that positions are relative to when they are rounded. None means that the library
-            cannot resize a region.
+        roi: Regions of the image that the library can resize: ``inside`` the image, or ``any``, which may also extend
+            beyond the image or be reversed. None means that the library can only resize the whole image.
+        corner: Function ``(method, rows, columns)`` for resizing a region. It returns the origin (row, column) in the
+            image that positions are relative to when they are rounded. None: the origin is that of the image.
     """
 
     title: str
@@ -220,6 +221,7 @@ class Profile:
     formula: Callable[[Method, Passes], Formula | None]
     windows: Callable[[Method, Passes, Axis], Windows]
     labels: Like = "torchvision"
+    roi: Literal["inside", "any"] | None = None
     corner: Callable[[Method, Axis, Axis], Size] | None = None
 
     @property
