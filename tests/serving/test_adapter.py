@@ -111,6 +111,10 @@ FORMS = {
         [("Transpose", ["all"], "column", {"perm": [1, 0]})],
         [("column", TensorProto.FLOAT, [5, 1], False)],
     ),
+    "bfloat16": (
+        [("Cast", ["all"], "scores", {"to": TensorProto.BFLOAT16})],
+        [("scores", TensorProto.BFLOAT16, [5], True)],
+    ),
     "time": (
         [("Unsqueeze", ["all", "axis"], "one", {}), ("Tile", ["one", "four"], "steps", {})],
         [("steps", TensorProto.FLOAT, [4, "N", 5], False)],
@@ -224,6 +228,7 @@ SIGNATURES = {
     "vector": row(("FLOAT", [3, 32, 48]), FLOATS, "Unsqueeze of axis 0 after output", form="vector"),
     "number": row(("FLOAT", NCHW), FLOATS, "Unsqueeze of axis 0, Unsqueeze of axis 0 after", form="number"),
     "rows of fixed count": row(("FLOAT", [1, 3, 32, 48]), FLOATS, "Unsqueeze of axis 0 after", form="column"),
+    "bfloat16 scores": row(("FLOAT", NCHW), FLOATS, "Cast to float after output", form="bfloat16"),
     "time first": row(("FLOAT", NCHW), FLOATS, "Transpose [1, 0, 2] after output", form="time"),
 }
 REFUSED = {

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import PipelineError, SetupError, install
+from pixprep.errors import ImageError, PipelineError, SetupError, install
 from pixprep.pipeline.ops import ImageSize, Letterbox, Pad
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
@@ -127,6 +127,9 @@ class Adapter:
         for tensor in self.classifier.inputs:
             if tensor.name not in self._fed:
                 self._complete(tensor)
+        for tensor in self.classifier.outputs:
+            if tensor.data_type == "TYPE_BF16":  # neither NumPy nor most clients support it
+                self._put_after(tensor.name, tensor.shape, [("Cast", "FLOAT")], kind="FLOAT")
         return self.classifier
 
     def free(self) -> None:
@@ -358,8 +361,11 @@ class Adapter:
         feeds: list[dict[str, Array]] = []
         runs: list[list[Array] | str] = []
         why = self._obstacle()
-        if not why:
-            feeds = self._feeds()
+        try:
+            feeds = [] if why else self._feeds()
+        except ImageError as error:
+            why = f"the pipeline rejects the example: {error}"
+        if feeds:
             both = {name: np.concatenate([feed[name] for feed in feeds[:2]]) for name in feeds[0]}
             runs = self._run([*feeds, *([] if self.one_image or is_of_rows else [both])])
             if isinstance(runs[0], str):
@@ -467,13 +473,13 @@ class Adapter:
         self._declare(name, shape, kind)
         self._say(steps, f'before input "{name}"')
 
-    def _put_after(self, name: str, shape: Shape, steps: Sequence[tuple[str, Any]]) -> None:
-        """Insert nodes between the network and an output, whose shape changes."""
+    def _put_after(self, name: str, shape: Shape | None, steps: Sequence[tuple[str, Any]], *, kind: str = "") -> None:
+        """Insert nodes between the network and an output, whose type or shape changes."""
         inner = f"{name}/network"
         _rename(self._graph, name, inner)
         self._at = len(self._graph.node)
         self._chain(inner, steps, name)
-        self._declare(name, shape)
+        self._declare(name, shape, kind)
         self._say(steps, f'after output "{name}"')
 
     def _say(self, steps: Sequence[tuple[str, Any]], where: str) -> None:
@@ -536,16 +542,20 @@ class Adapter:
         (value,) = [each for each in self._graph.input if each.name == name]
         return str(onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type))
 
-    def _declare(self, name: str, shape: Shape, kind: str = "") -> None:
+    def _declare(self, name: str, shape: Shape | None, kind: str = "") -> None:
         """Set the type and the shape of an input or output, in the file and in its description."""
         import onnx  # noqa: PLC0415  (as above)
 
         for value in (*self._graph.input, *self._graph.output):
             if value.name == name:
                 kind = kind or onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
-                sides = [
-                    side if side >= 0 else f"{name}_{axis}" if axis else "batch" for axis, side in enumerate(shape)
-                ]
+                sides = (
+                    None
+                    if shape is None
+                    else [
+                        side if side >= 0 else f"{name}_{axis}" if axis else "batch" for axis, side in enumerate(shape)
+                    ]
+                )
                 value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(kind), sides))
 
         def changed(tensor: Tensor) -> Tensor:

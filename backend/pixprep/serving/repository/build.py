@@ -55,6 +55,8 @@ from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, INPUT_NAME, PIXELS, STATUS_NAME
 from pixprep.spec import TensorSpec
 
+_LENGTHS = (1, 16, 256)
+"""Minimum, optimum and maximum length of an input of any length that clients send, for the engine of TensorRT."""
 _GIVE_IO = (
     "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
@@ -187,7 +189,8 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         ]
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
-        profile = _profile(model, specs, batch, is_packed=is_packed)
+        sent_lengths = {each.name: (each.shape or ())[1:] for each in passed}
+        profile = _profile(model, specs, batch, sent_lengths, is_packed=is_packed)
         types = {entry["name"]: str(entry["data_type"]) for entry in (*inputs, *outputs)}
         notes += asked(weights, profile, types)
         command = _trtexec(folder / "1", profile)
@@ -446,11 +449,19 @@ def _adapted(
     return adapted, adapter.model
 
 
-def _profile(model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size: int, *, is_packed: bool) -> Profile:
+def _profile(
+    model: Classifier,
+    specs: Mapping[str, TensorSpec],
+    max_batch_size: int,
+    sent: Mapping[str, Sequence[int]],
+    *,
+    is_packed: bool,
+) -> Profile:
     """Return the shapes for which TensorRT builds an engine: all image sizes, and batch sizes 1 to ``max_batch_size``.
 
     For concatenated images, the engine supports the patches of one image, from a single merge window to the maximum
-    number of patches. Without dynamic dims, the profile is empty.
+    number of patches. Without dynamic dims, the profile is empty. ``sent`` contains the dims of the inputs that clients
+    send.
     """
     if not any(-1 in (tensor.shape or ()) for tensor in model.inputs):
         return {}
@@ -460,6 +471,12 @@ def _profile(model: Classifier, specs: Mapping[str, TensorSpec], max_batch_size:
     return {
         name: [(batch, *(spec.least if end == "min" else spec.largest)) for end, batch in ends]
         for name, spec in specs.items()
+    } | {
+        name: [
+            (batch, *(length if side == -1 else side for side in sides))
+            for (_, batch), length in zip(ends, _LENGTHS, strict=True)
+        ]
+        for name, sides in sent.items()
     }
 
 
