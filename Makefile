@@ -15,6 +15,7 @@
 #   make mutants MODULES=placement.py       mutation tests of a module; COUNT=300 selects random mutants
 #   make docs-site                          build the documentation site in build/site; warnings are errors (1 minute)
 #   make words                              count the hard-to-read texts of each folder
+#   make parity-processors CONFIGURATIONS=5 compare random configurations of image processors of transformers
 #   make parity-tensorflow                  compare pixels with TensorFlow, Keras and DALI (3 GB)
 #   make models                             compare the recipes of docs/models.md with the packages of their models (2 GB)
 #   make tensorrt                           check models with TensorRT's parser and builder, without a GPU (1 GB)
@@ -60,7 +61,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export ZIG_GLOBAL_CACHE_DIR := $(CURDIR)/.venv/zig
 
 .DEFAULT_GOAL := help
-.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-g test-engine test-gpu test-others test-data benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray tensorrt train
+.PHONY: help lock audit demo test test-fast test-slow release-checks test-library test-server-a test-server-g test-engine test-gpu test-others test-data benchmark benchmark-families benchmark-ray benchmark-training benchmark-video corpora dashboard fuzz models mutants native sanitize sbom soak page parity parity-processors parity-tensorflow lint docs docs-site words fuzz-huffman opencv-versions pillow-versions gpu gpu-installs clean clients training tutorials scale scale-ray tensorrt train
 
 help:
 	@sed -n '/^#/!q; s/^#/ /p' Makefile
@@ -190,6 +191,13 @@ opencv-versions: .venv/.dev
 parity: .venv-parity/.done
 	.venv-parity/bin/pytest -m "" tests/parity tests/serving/test_table.py tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
 	    tests/engine/test_opencv_warp.py tests/engine/test_alignment.py
+
+# CONFIGURATIONS and SEED: random configurations of each image processor of transformers with each backend.
+CONFIGURATIONS = 5
+SEED = 0
+parity-processors: .venv-parity/.done
+	PIXPREP_CONFIGURATIONS=$(CONFIGURATIONS) PIXPREP_SEED=$(SEED) \
+	    .venv-parity/bin/pytest -m "" tests/parity/test_random_processors.py
 
 parity-tensorflow: .venv-tensorflow/.done
 	.venv-tensorflow/bin/pytest -m "" tests/parity

@@ -110,6 +110,11 @@ from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as random_war
 from pixprep.pipeline.ops.rules import ResizeByRule as resize_by_rule
 from pixprep.pipeline.ops.sizes import ResizeToPatches as resize_to_patches
 from pixprep.pipeline.ops.sizes import ResizeToPixels as resize_to_pixels
+from pixprep.pipeline.ops.slices import ResizeToSlices as resize_to_slices
+from pixprep.pipeline.ops.slices import SliceCount as slice_count
+from pixprep.pipeline.ops.slices import SliceGrids as slice_grids
+from pixprep.pipeline.ops.slices import SliceMask as slice_mask
+from pixprep.pipeline.ops.slices import SlicePatches as slice_patches
 from pixprep.pipeline.ops.tiles import ResizeToTiles as resize_to_tiles
 from pixprep.pipeline.ops.tiles import TileCount as tile_count
 from pixprep.pipeline.ops.tiles import TileGridId as tile_grid_id

@@ -42,7 +42,7 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-_MAX_CHARS, _HEAD, _TAIL = 1400, 900, 400
+_MAX_CHARS, _HEAD, _TAIL = 1600, 1000, 500
 """Maximum number of characters of a message, and the numbers of characters that are kept from the start and from the
 end of a longer message."""
 

@@ -5,6 +5,7 @@ The image is divided into a grid of patches of equal size. A row of the tensor c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -17,6 +18,9 @@ PatchOrder = Literal["chw", "tchw", "hwc"]
 
 ``chw``: channel, frame, row, column; ``tchw``: frame, channel, row, column; ``hwc``: frame, row, column, channel.
 """
+
+
+Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,11 @@ class PatchLayout:
         else:
             tensor.reshape(len(tensor), self.frames, -1)[...] = patches[:, None]
 
+    def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
+        """Return the shape of the tensor of an image of this size; ``ViewLayout`` uses the other arguments."""
+        del cuts, whole
+        return self.fixed or self.total(height, width), *self.shape
+
     def __str__(self) -> str:
         order = "channel, frame, row, column" if self.frames > 1 else "channel, row, column"
         if self.layout != "chw":
@@ -131,3 +140,54 @@ class PatchLayout:
             order = f"{'frame, ' * (self.frames > 1)}{order}"
         windows = f", {self.merge} x {self.merge} of a merge window adjacent" if self.merge > 1 else ""
         return f"patches of {self.size[0]} x {self.size[1]} pixels ({order}){windows}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewLayout(PatchLayout):
+    """Layout of the patches of several views of an image: the slices of a grid, and the whole image.
+
+    If ``fixed`` is given, the shape is (views, ``fixed``, values per patch). Otherwise, the patches of all views are
+    side by side, and the shape is (1, channels, rows of a patch, patches * columns of a patch).
+
+    Attributes:
+        max_views: Maximum number of views.
+    """
+
+    max_views: int
+
+    def views(self, height: int, width: int, cuts: Size, whole: Size | None) -> list[Size]:
+        """Return the numbers of rows and columns of patches of each view.
+
+        Args:
+            height: Height of the grid of slices in pixels.
+            width: Width of the grid of slices in pixels.
+            cuts: Numbers of rows and columns of slices.
+            whole: Height and width of the whole image, or None if it is not among the views.
+        """
+        slices = [self.grid(height // cuts[0], width // cuts[1])] * prod(cuts)
+        others = [] if whole is None else [self.grid(*whole)]
+        return [*others, *slices] if self.thumbnail == "first" else [*slices, *others]
+
+    def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
+        """Return the shape of the tensor of an image; the arguments are those of ``views``."""
+        views = self.views(height, width, cuts, whole)
+        if self.fixed is not None:
+            return len(views), self.fixed, self.values
+        return 1, self.channels, self.size[0], sum(map(prod, views)) * self.size[1]
+
+    def targets(self, out: npt.NDArray[Any], views: list[Size]) -> Iterator[npt.NDArray[Any]]:
+        """Yield the patches of each view in the tensor of an image, as views of it, and fill the padding with zeros.
+
+        A view is an array (patches, values per patch), or (patches, channels, rows, columns) without ``fixed``.
+        """
+        if self.fixed is None:
+            rows, columns = self.size
+            out = out[0].reshape(self.channels, rows, -1, columns).transpose(2, 0, 1, 3)
+        begin = 0
+        for index, count in enumerate(map(prod, views)):
+            if self.fixed is None:
+                yield out[begin : begin + count]
+                begin += count
+            else:
+                out[index, count:] = 0
+                yield out[index, :count]

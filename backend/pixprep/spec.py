@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.patch_layout import PatchLayout
+from pixprep.patch_layout import PatchLayout, ViewLayout
 
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
@@ -393,13 +393,20 @@ class TensorSpec:
     @property
     def least(self) -> tuple[int, ...]:
         """Minimum shape of a tensor."""
+        if isinstance(self.patches, ViewLayout):
+            return tuple(max(0, side) for side in self.shape)
         sides = self.shape_of(1, 1) if self.is_open else self.shape
         return tuple(side if length == -1 else length for side, length in zip(sides, self.shape, strict=True))
 
-    def shape_of(self, height: int, width: int) -> tuple[int, ...]:
-        """Return the shape of the tensor for an image that reaches this output with the size ``height`` x ``width``."""
+    def shape_of(
+        self, height: int, width: int, cuts: tuple[int, int] = (1, 1), whole: tuple[int, int] | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of the tensor for an image that reaches this output with the size ``height`` x ``width``.
+
+        ``cuts`` and ``whole`` describe its slices, as in ``ViewLayout``.
+        """
         if self.patches is not None:
-            return self.patches.fixed or self.patches.total(height, width), *self.patches.shape
+            return self.patches.shape_of(height, width, cuts, whole)
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
         return tuple(sides.get(axis, length) for axis, length in zip(self.layout or "", self.shape, strict=True))
 

@@ -26,6 +26,7 @@ FIELDS = {
     "resize_to_patches": {"patch_size": 8, "max_patches": 20},
     "resize_by_rule": {"rule": "shrink", "size": 40, "multiple": 8},
     "resize_to_tiles": {"tile_size": 16, "max_tiles": 6},
+    "resize_to_slices": {"rule": "minicpm", "slice_size": 16, "multiple": 4, "max_slices": 6},
 }
 USUAL = {
     "factor": 0.7, "bits": 4, "threshold": 100, "add": 60, "angle": 30, "kernel_size": 3, "shift": 0.1,

@@ -21,6 +21,7 @@ RULES = {
     "contain": {"size": 60, "width": 50},
     "longer": {"size": 70, "min_size": 30},
     "longer_even": {"size": 70, "min_size": 30},
+    "longer_half_up": {"size": 70},
     "bounded": {"size": 70, "min_size": 30},
     "multiple": {"multiple": 6},
     "shorter_up": {"size": 30, "multiple": 8},

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, tensor
+from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, resize_by_rule, tensor
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers.classes import DEFAULTS, FIXED
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
@@ -105,7 +105,7 @@ EXPECTED_OPS = [  # (configuration, options, index of the first compared op, exp
     (RT_DETR | CROP, {}, 1, [RESIZE_640, normalize(arithmetic="multiply"), tensor()]),
     (RT_DETR, {"backend": "pil"}, 1, [resize(height=640, width=640), normalize(arithmetic="float64"), tensor()]),
     (RT_DETR | {"size": DETR_SIZE}, {}, 1, [resize(60, max_size=101, rounding="detr", like="torchvision")]),
-    (SAM, {}, 1, [resize(1024, side="longer", rounding="half_away", like="torchvision")]),
+    (SAM, {}, 1, [resize_by_rule(rule="longer_half_up", size=1024, like="torchvision")]),
     (SAM, {}, 3, [tensor(min_height=1024, min_width=1024)]),
     (SAM | {"do_pad": False}, {}, 3, [tensor()]),
     (DPT, {}, 1, [resize(height=384, width=384, filter="bicubic", like="torchvision")]),

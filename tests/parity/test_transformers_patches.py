@@ -20,6 +20,7 @@ from support.compare import assert_close
 from support.hub_configs import TILED
 from support.images import noise, png, read, scene
 from support.importing import photos
+from support.processors import LEFT_OUT, SMALL, drawn
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its processors of patches were not compared", allow_module_level=True)
@@ -28,34 +29,6 @@ import transformers
 
 BACKENDS = ("torchvision", "pil")
 ROWS = PATCHED | SIZED
-LEFT_OUT = {
-    "AriaImageProcessor": {"pixel_mask", "num_crops"},
-    "BridgeTowerImageProcessor": {"pixel_mask"},
-    "Cohere2VisionImageProcessor": {"num_patches"},
-    "DeepseekOcr2ImageProcessor": {"num_local_patches"},
-    "EomtImageProcessor": {"patch_offsets"},
-    "FuyuImageProcessor": {"image_unpadded_heights", "image_unpadded_widths", "image_scale_factors"},
-    "GotOcr2ImageProcessor": {"num_patches"},
-    "GraniteDoclingImageProcessor": {"pixel_attention_mask", "rows", "cols"},
-    "Idefics2ImageProcessor": {"pixel_attention_mask"},
-    "Idefics3ImageProcessor": {"pixel_attention_mask"},
-    "LlavaOnevisionImageProcessor": {"batch_num_images"},
-    "Mask2FormerImageProcessor": {"pixel_mask"},
-    "MaskFormerImageProcessor": {"pixel_mask"},
-    "OneFormerImageProcessor": {"pixel_mask", "task_inputs"},
-    "Ovis2ImageProcessor": {"grids"},
-    "RfDetrImageProcessor": {"pixel_mask"},
-    "SmolVLMImageProcessor": {"pixel_attention_mask"},
-    "UVDocImageProcessor": {"original_images"},
-    "UltraVBertImageProcessor": {"pixel_attention_mask"},
-    "UnlimitedOcrImageProcessor": {"num_local_patches", "patches_grid"},
-    "VideoLlama3ImageProcessor": {"image_merge_sizes"},
-    "ViltImageProcessor": {"pixel_mask"},
-}
-"""Outputs that a pipeline does not have: masks of an image that is not padded, and constants.
-
-The numbers of tiles are also left out if a configuration does not divide an image.
-"""
 SIZES = ((1, 1), (1, 90), (20, 3000), (28, 28), (33, 57), (480, 640), (641, 480), (1500, 99), (27, 29))
 
 
@@ -154,54 +127,6 @@ FORMS = [
 ]
 
 
-SQUARE = {"size": {"height": 48, "width": 48}}
-SPLIT = {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}}
-EDGES = {"size": {"shortest_edge": 40, "longest_edge": 60}}
-SHORTER = {"size": {"shortest_edge": 64}}
-GRIDS = {"image_grid_pinpoints": [[48, 96], [96, 48], [96, 96]]}
-SMALL = {
-    "ZoeDepthImageProcessor": {"size": {"height": 96, "width": 120}, "ensure_multiple_of": 8},
-    "AriaImageProcessor": {"max_image_size": 490, "min_image_size": 100},
-    "BridgeTowerImageProcessor": SHORTER | {"crop_size": {"shortest_edge": 64}},
-    "Cohere2VisionImageProcessor": SQUARE | {"max_patches": 5},
-    "DeepseekOcr2ImageProcessor": {"size": {"height": 64, "width": 64}, "tile_size": 48},
-    "DeepseekVLHybridImageProcessor": SQUARE | {"high_res_size": {"height": 70, "width": 70}},
-    "DeepseekVLImageProcessor": SQUARE,
-    "DepthProImageProcessor": {"size": {"height": 70, "width": 60}},
-    "DonutImageProcessor": {"size": {"height": 64, "width": 48}},
-    "EomtImageProcessor": EDGES,
-    "GotOcr2ImageProcessor": SQUARE | {"max_patches": 5},
-    "GraniteDoclingImageProcessor": SQUARE | {"max_patches": 5},
-    "Idefics2ImageProcessor": EDGES,
-    "Idefics3ImageProcessor": SPLIT,
-    "JanusImageProcessor": SQUARE,
-    "LlavaNextImageProcessor": {"size": {"shortest_edge": 48}, "crop_size": SQUARE["size"]} | GRIDS,
-    "LlavaOnevisionImageProcessor": SQUARE | GRIDS,
-    "Mask2FormerImageProcessor": EDGES | {"size_divisor": 8},
-    "MaskFormerImageProcessor": EDGES | {"size_divisor": 8},
-    "MllamaImageProcessor": SQUARE | {"max_image_tiles": 5},
-    "OneFormerImageProcessor": EDGES,
-    "Ovis2ImageProcessor": SQUARE | {"max_patches": 5},
-    "PerceptionLMImageProcessor": SQUARE | {"tile_size": 48, "max_num_tiles": 5},
-    "PixtralImageProcessor": {"size": {"longest_edge": 64}},
-    "PPDocLayoutV2ImageProcessor": SQUARE,
-    "PPDocLayoutV3ImageProcessor": SQUARE,
-    "PPOCRV5ServerDetImageProcessor": {"limit_side_len": 96},
-    "PPDocLayoutV4ImageProcessor": {"size": {"height": 70, "width": 60}},
-    "RfDetrImageProcessor": {"size": {"shortest_edge": 70, "longest_edge": 101}},
-    "SLANeXtImageProcessor": SQUARE | {"pad_size": {"height": 50, "width": 60}},
-    "SmolVLMImageProcessor": SPLIT,
-    "TvpImageProcessor": {"size": {"longest_edge": 48}, "crop_size": SQUARE["size"], "pad_size": SQUARE["size"]},
-    "UltraVBertImageProcessor": SPLIT | {"max_image_tiles": 4},
-    "VideoLlavaImageProcessor": {"size": {"shortest_edge": 40}, "crop_size": {"height": 36, "width": 40}},
-    "UnlimitedOcrImageProcessor": {"size": {"height": 64, "width": 64}, "tile_size": 48},
-    "UVDocImageProcessor": {"size": {"height": 70, "width": 60}},
-    "TextNetImageProcessor": SHORTER,
-    "ViltImageProcessor": SHORTER,
-}
-"""Fields that make the result of a class small, so that many configurations can be compared."""
-
-
 RESCALED = ("DINOv3ViTImageProcessor", "UVDocImageProcessor", "ZoeDepthImageProcessor")
 """Classes that are supported only with ``do_rescale``."""
 COPIED = (*("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor", "UltraVBertImageProcessor"),)
@@ -260,47 +185,6 @@ def test_every_field_of_a_class_is_known():
     for name, row in ROWS.items():
         own = set(type(processor(name, "torchvision")).valid_kwargs.__annotations__)
         assert own <= set(row.defaults) | general | set(HARMLESS), name
-
-
-def drawn(name, numbers):
-    """Return a random configuration that the class accepts."""
-    defaults = PATCHED[name].defaults
-    fields = {"patch_size": int(numbers.integers(2, 24)), "resample": int(numbers.integers(0, 4))}
-    if name.startswith("Nemotron"):
-        least = int(numbers.integers(1, 300))
-        fields |= {"min_num_patches": least, "max_num_patches": least + int(numbers.integers(0, 400))}
-        fields |= {"downsample_ratio": float(numbers.choice([1, 0.5, 0.3])), "resample": int(numbers.integers(2, 4))}
-    elif "max_num_patches" in defaults:
-        fields["max_num_patches"] = int(numbers.integers(4, 300))
-    elif "max_soft_tokens" in defaults:
-        fields |= {
-            "max_soft_tokens": int(numbers.choice([70, 140])),
-            "pooling_kernel_size": int(numbers.integers(1, 4)),
-        }
-    elif "max_image_tokens" in defaults:
-        fields |= {"max_image_tokens": int(numbers.integers(2, 200)), "merge_size": int(numbers.integers(1, 4))}
-    elif "max_patches" in defaults:
-        fields |= {"max_patches": int(numbers.integers(20, 500)), "merge_size": int(numbers.integers(1, 4))}
-        fields["size"] = {"max_height": 40, "max_width": 40}
-    elif "min_image_tokens" in defaults:
-        least = int(numbers.integers(1, 40))
-        fields |= {"min_image_tokens": least, "max_image_tokens": least + int(numbers.integers(0, 60))}
-        fields |= {"merge_size": int(numbers.integers(1, 4)), "patch_expand_factor": int(numbers.integers(1, 3))}
-        fields["temporal_patch_size"] = int(numbers.integers(1, 4))
-    elif name != "NeoMMEImageProcessor":
-        factor = fields["patch_size"] * 4
-        least = int(numbers.integers(1, 40 * factor))
-        fields |= {"merge_size": int(numbers.integers(1, 5)), "temporal_patch_size": int(numbers.integers(1, 4))}
-        fields["size"] = {"shortest_edge": least, "longest_edge": least + int(numbers.integers(1, 200_000))}
-        if name == "Cosmos3EdgeImageProcessor":
-            fields["temporal_patch_size"] = 1
-        if PATCHED[name].overrides_size and numbers.random() < 0.3:
-            fields["max_pixels"] = least + 77_777
-    for flag in ("do_rescale", "do_normalize"):
-        fields[flag] = bool(numbers.random() < 0.8)
-    if numbers.random() < 0.5:
-        fields |= {"image_mean": [0.1, 0.5, 0.7], "image_std": [0.3, 0.2, 0.6]}
-    return fields
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -169,6 +169,11 @@ def smallest():
         {"op": "tiles", "tile_size": 448},
         {"op": "tile_count", "tile_size": 448},
         {"op": "tile_grid_id"},
+        {"op": "resize_to_slices", "rule": "minicpm", "slice_size": 448, "multiple": 56, "max_slices": 9},
+        {"op": "slice_patches", "patch_size": 14},
+        {"op": "slice_grids", "patch_size": 14},
+        {"op": "slice_mask", "patch_size": 16, "max_patches": 1024},
+        {"op": "slice_count", "patch_size": 14},
     )
     for like in get_args(Like):
         yield {"op": "resize", "size": 256, "like": like}

@@ -283,7 +283,7 @@ def _prepared_by_size(chain: _Chain, color: Color, height: int, width: int) -> _
 
 def _prepared(chain: _Chain, color: Color, placement: Placement) -> _Prepared:
     plan, output = _compiled(chain, color)
-    shape = output.spec.shape_of(*placement.size)
+    shape = output.spec.shape_of(*placement.views)
     kernel, spec = _kernel(chain, color, shape if chain.operators else None)
     is_bgr = plan.takes is not None and plan.takes.order == "bgr"
     return _Prepared(placement, kernel, spec.shape if chain.operators else shape, spec.dtype, is_bgr)

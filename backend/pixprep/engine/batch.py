@@ -136,7 +136,7 @@ class Batch:
             return values[0]
         if any(hasattr(value, "get") for value in values):  # CuPy arrays
             return load(BATCHES["joined"])(values)
-        return np.concatenate(values)
+        return np.concatenate(values, axis=self.plans[name].spec.shape.index(-1))
 
     def is_mask(self, name: str) -> bool:
         """Return whether a field contains masks, which have one value per pixel."""

@@ -380,10 +380,11 @@ class Engine:
     def _write(self, name: str, images: Mapping[int, Decoded], array: Array) -> dict[int, ImageError]:
         """Write one output of decoded images, and return the errors of custom operators, by row."""
         if name in self.plan.numbers:
+            spec = self.plan.numbers[name].spec
             for row, image in images.items():
                 placed = image.placed
                 numbers = self.plan.numbers[name].numbers(placed.height, placed.width, placed.placements.get(name))
-                array[row] = numbers
+                array[row] = np.asarray(numbers, spec.dtype).reshape(-1, *spec.shape[1:]) if spec.is_open else numbers
             return {}
         if self.plan.clip is not None:
             clips = {row: self._write_clip(name, clip, array[row]) for row, clip in images.items()}
@@ -391,7 +392,7 @@ class Engine:
         spec, placements = self.plan.tensors[name].spec, [image.placed.placements[name] for image in images.values()]
         if spec.is_open:
             for row, placement in zip(images, placements, strict=True):
-                array[row] = self._device.empty(spec.shape_of(*placement.size), spec.dtype)
+                array[row] = self._device.empty(spec.shape_of(*placement.views), spec.dtype)
         pixels = [image.pixels for image in images.values()]
         failed = self._kernels[name].run(pixels, placements, array, [*images])
         return {row: failed[index] for index, row in enumerate(images) if index in failed} if failed else {}

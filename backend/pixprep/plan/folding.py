@@ -129,6 +129,8 @@ class Geometry:
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
         resized = resize.size(*size) if resize else size
+        sizer = resize.sizer if resize else None
+        cuts, has_thumbnail = (sizer.cuts(*size), sizer.has_thumbnail(*size)) if sizer else ((1, 1), True)
         seen = resize.extents(*size, resized) if resize else (Extent(0, size[0]), Extent(0, size[1]))
         ratio = seen[0].ratio(resized[0]), seen[1].ratio(resized[1])
         if resized[0] * resized[1] > MAX_RESIZED_PIXELS:
@@ -190,7 +192,8 @@ class Geometry:
             photo=photo,
             begin=begin,
             swaps=(seen[0].is_swapped, seen[1].is_swapped),
-            thumbnail=self.thumbnail.place(height, width, drawing) if self.thumbnail else None,
+            thumbnail=self.thumbnail.place(height, width, drawing) if self.thumbnail and has_thumbnail else None,
+            cuts=cuts,
         )
 
     @staticmethod

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.patch_layout import PatchLayout
+from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import traits
@@ -190,9 +190,13 @@ _MEANINGS = {
     "token_count": "number of image tokens, one per merge window",
     "tile_count": "number of tiles, including the thumbnail",
     "tile_grid_id": "number of the grid of tiles, from 1",
+    "slice_grids": "numbers of rows and columns of patches of each view",
+    "slice_mask": "1 for each patch of a view, 0 for padding",
+    "slice_count": "number of views, or of rows and columns of slices",
 }
+SliceKind = Literal["slice_grids", "slice_mask", "slice_count"]
 PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "tile_count", "tile_grid_id"]
-NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"] | PatchKind
+NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"] | PatchKind | SliceKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,6 +261,8 @@ class NumbersPlan:
         if placement is not None and self.tiles is not None:
             rows, columns = (side // self.tiles.tile for side in placement.size)
             return (self.tiles.grids.index((rows, columns)) + 1,)
+        if placement is not None and isinstance(self.patches, ViewLayout):
+            return self._of_views(self.patches, placement)
         if placement is not None and self.patches is not None:
             return self._of_patches(self.patches, *placement.size)
         if placement is not None and self.spec.shape == (3, 3):
@@ -267,6 +273,19 @@ class NumbersPlan:
             numbers = placement.size if self.kind == "image_size" else whole[: len(self.words)]
         numbers = numbers[::-1] if self.is_x_first else numbers
         return (*numbers, self.channels) if self.channels else numbers
+
+    def _of_views(self, layout: ViewLayout, placement: Placement) -> tuple[float, ...] | F64:
+        """Return the numbers that describe the slices of an image."""
+        views = layout.views(*placement.views)
+        if self.kind == "slice_grids":
+            return np.array(views, np.float64)
+        if self.kind == "slice_count":
+            is_cut = placement.cuts != (1, 1)
+            return (placement.cuts if is_cut else (0, 0)) if self.spec.shape == (2,) else (len(views),)
+        mask = np.zeros((len(views), self.spec.shape[1]))
+        for row, (rows, columns) in zip(mask, views, strict=True):
+            row[: rows * columns] = 1
+        return mask
 
     def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | F64:
         """Return the numbers that describe the patches or tiles of an image of this size."""

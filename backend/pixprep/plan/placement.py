@@ -81,6 +81,7 @@ class Placement(NamedTuple):
         swaps: Whether the flip on each axis is due to a ``roi`` whose end is before its begin. DALI then resizes the
             axis from the end.
         thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
+        cuts: Numbers of rows and columns of slices into which the canvas is cut.
     """
 
     box: tuple[int, int, int, int]
@@ -101,6 +102,7 @@ class Placement(NamedTuple):
     begin: tuple[float, float] = (0.0, 0.0)
     swaps: tuple[bool, bool] = (False, False)
     thumbnail: Placement | None = None
+    cuts: tuple[int, int] = (1, 1)
 
     @property
     def is_kept(self) -> bool:
@@ -178,6 +180,11 @@ class Placement(NamedTuple):
             else:
                 offsets.append(self.reduction.position(axis, self.box[axis]) - read[axis])
         return offsets[0], offsets[1]
+
+    @property
+    def views(self) -> tuple[int, int, tuple[int, int], tuple[int, int] | None]:
+        """Arguments of ``TensorSpec.shape_of``."""
+        return *self.size, self.cuts, None if self.thumbnail is None else self.thumbnail.size
 
     @property
     def transform(self) -> tuple[float, float, float, float]:

@@ -21,6 +21,7 @@ Rule = Literal[
     "longer",
     "longer_down",
     "longer_even",
+    "longer_half_up",
     "bounded",
     "multiple",
     "shorter_up",
@@ -104,6 +105,9 @@ class SideRule(Sizer):
                 return int(self.height * (height / width)), self.height
             case "longer" | "longer_even":
                 return self._by_longer(height, width)
+            case "longer_half_up":
+                scale = self.height / max(height, width)
+                return int(height * scale + 0.5), int(width * scale + 0.5)
             case "bounded":
                 return self._bounded(height, width)
             case "multiple":
@@ -316,7 +320,7 @@ class SideRule(Sizer):
             case "idefics3" | "idefics3_capped":
                 longest = min(self.height, MAX_IDEFICS_SIDE)
                 sides = longest, longest
-            case "longer" | "longer_even" | "bounded":
+            case "longer" | "longer_even" | "longer_half_up" | "bounded":
                 longest = max(self.height, self.min_side)
                 sides = longest, longest
             case "shorter_down":
@@ -345,6 +349,7 @@ class SideRule(Sizer):
             "longer_down": f"the longer side to {size}",
             "longer": f"the longer side to {size}",
             "longer_even": f"the longer side to {size}, rounded half to even",
+            "longer_half_up": f"the longer side to {size}, rounded half up",
             "bounded": f"the longer side to at most {size}",
             "multiple": "rounded down",
             "shorter_up": f"the shorter side to {size}, rounded up",

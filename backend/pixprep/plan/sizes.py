@@ -51,6 +51,16 @@ class Sizer:
         """Return the window (top, left, height, width) that pads the resized image, for an image of this size."""
         return 0, 0, *self.size(height, width)
 
+    def cuts(self, height: int, width: int) -> Size:
+        """Return the numbers of rows and columns of slices into which an image of this size is cut."""
+        del height, width
+        return 1, 1
+
+    def has_thumbnail(self, height: int, width: int) -> bool:
+        """Return whether an image of this size has a thumbnail if the plan has one."""
+        del height, width
+        return True
+
     @property
     def bounds(self) -> Bounds:
         """Limits of the size of the resized image. If the rule also pads the image, padding is included in the size."""
@@ -63,7 +73,7 @@ def _multiples(factor: int, max_pixels: int) -> Bounds:
     return Bounds((factor, factor), (longest, longest), max_pixels)
 
 
-def _checked(rule: Sizer, rows: int, columns: int) -> Size:
+def checked(rule: Sizer, rows: int, columns: int) -> Size:
     """Return the size of a result, or raise ImageError if a side exceeds the bounds of its rule.
 
     A narrow image has the largest sides.
@@ -167,7 +177,7 @@ class PixelBudget(Sizer):
                 f"{height} x {width} pixels are too small: the nearest multiple of {factor} is 0 for one of the sides, "
                 "and the minimum number of pixels is 0",
             )
-        return _checked(self, rows, columns)
+        return checked(self, rows, columns)
 
     def _enlarged(self, height: int, width: int) -> Size:
         """Return the size after a small image is enlarged as ``small`` specifies."""
@@ -240,7 +250,7 @@ class PatchBudget(Sizer):
                 size = self._by_nemotron(height, width)
             case "glm5":
                 size = self._by_glm5(height, width)
-        return _checked(self, *size)
+        return checked(self, *size)
 
     @property
     def pads(self) -> bool:

@@ -6,6 +6,8 @@ Measurements are in docs/decisions-kernels.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +18,7 @@ from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import library
 from pixprep.engine.kernels.noise import noise
 from pixprep.engine.kernels.resampling import resampling
-from pixprep.patch_layout import PatchLayout
+from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.plan.steps.curves import Curve
@@ -58,6 +60,8 @@ class CpuKernel:
         for pixels, placement, place in zip(images, placements, places, strict=True):
             if patches is None:
                 self._run_one(pixels, placement, self._plan.spec.view(outs[place], "chw"))
+            elif isinstance(patches, ViewLayout):
+                self._run_views(pixels, placement, patches, outs[place])
             else:
                 self._run_patches(pixels, placement, patches, outs[place])
 
@@ -132,6 +136,23 @@ class CpuKernel:
                 self._look_up(canvas, self._table_of(canvas), planes)
             else:
                 self._run_one(pixels, thumbnail, planes)
+
+    def _run_views(self, pixels: U8, placement: Placement, layout: ViewLayout, out: Planes) -> None:
+        """Write the patches of an image that is cut into slices, with the padding after the patches of each view."""
+        parts = [(placement, placement.cuts)]
+        if placement.thumbnail is not None:
+            parts.insert(0 if layout.thumbnail == "first" else 1, (placement.thumbnail, (1, 1)))
+        views = layout.views(*placement.views)
+        if layout.fixed is not None:
+            assert max(map(prod, views)) <= layout.fixed, f"{views} for {layout}"
+        targets = layout.targets(out, views)
+        for part, cuts in parts:
+            canvas = levels.apply_steps(part.levels, self._canvas(pixels, part))
+            rows, columns = (side // count for side, count in zip(canvas.shape, cuts, strict=False))
+            for row, column in product(range(cuts[0]), range(cuts[1])):
+                block = canvas[row * rows : (row + 1) * rows, column * columns : (column + 1) * columns]
+                grid, first = resize.grid(layout, next(targets), columns)
+                self._look_up(block, self._table, first, grid)
 
     def _table_of(self, canvas: U8) -> Planes:
         """Return the look-up table of tensor values, which may depend on the statistics of the image."""

@@ -50,7 +50,8 @@ from pixprep.pipeline.ops import (
     Pad,
     Patches,
     Reals,
-    Resize,
+    ResizeByRule,
+    SlicePatches,
     Tensor,
     Tiles,
     changed,
@@ -201,10 +202,10 @@ def from_transformers(
         is_copied = is_float(settings, processor, LIKE[backend])
         if is_patched:
             row = PATCHED[processor]
-            is_copied = is_copied or row.resizes_floats or (backend == "pil" and row.is_float)
+            is_copied = is_copied or (row.is_float if backend == "pil" else row.is_always_float)
         dtype: TensorDType = "float32" if is_copied else tensor.dtype
         outputs, more = (
-            [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | Tiles) else op for op in ops]
+            [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | SlicePatches | Tiles) else op for op in ops]
             for ops in (outputs, more)
         )
     return assembled(
@@ -330,7 +331,7 @@ def _padded_size(fields: Fields, processor: str, geometry: Sequence[Op]) -> Side
     if processor != "SamImageProcessor":
         fields.refuse("do_pad", "is not supported together with pad_size")
     size = _sides(fields, "pad_size", is_square=True)
-    longest = geometry[0].size if geometry and isinstance(geometry[0], Resize) else None
+    longest = geometry[0].size if geometry and isinstance(geometry[0], ResizeByRule) else None
     if len(size) == 1 or not isinstance(longest, int) or longest > min(size):
         fields.refuse("pad_size", "must have a height and a width, neither smaller than the longest_edge of size")
     return size
@@ -340,13 +341,20 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
     """Return the ops for the resize and the centre crop of an image processor."""
     ops: list[Op] = []
     known_size: Sides = ()  # (height, width), only the shorter side, or () if neither is known
+    is_without_crop = processor == "SamImageProcessor" or (processor in NO_PIL_CROP and backend == "pil")
+    if is_without_crop and fields.flag("do_center_crop"):
+        fields.refuse(
+            "do_center_crop", "is not supported for this class, whose PIL backend ignores it or raises an error"
+        )
     if fields.flag("do_resize"):
         own_crop: Sides = ()
         how: dict[str, Any] = {}
         if processor in DETRS:
             known_size, how = _detr_size(fields, processor)
         elif processor == "SamImageProcessor":
-            known_size, how = _longer_side(fields), {"side": "longer", "rounding": "half_away"}
+            (longest,) = _longer_side(fields)
+            how = {"filter": _filter(fields, backend), "like": LIKE[backend]}
+            return [ResizeByRule(rule="longer_half_up", size=longest, **how)]
         elif processor in DPTS:
             known_size, how = _dpt_size(fields)
         else:
@@ -356,10 +364,6 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             ops.append(_center_crop(fields, "crop_pct", own_crop, known_size, backend))
             known_size = own_crop
     if fields.flag("do_center_crop"):
-        if processor == "SamImageProcessor" or (processor in NO_PIL_CROP and backend == "pil"):
-            fields.refuse(
-                "do_center_crop", "is not supported for this class, whose PIL backend ignores it or raises an error"
-            )
         window = _sides(fields, "crop_size", is_square=True)
         if len(window) == 1:
             fields.refuse("crop_size", "must have a height and a width")
@@ -438,6 +442,10 @@ def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
     if len(size) == 1:
         fields.refuse("size", "must have a height and a width")
     if not fields.flag("keep_aspect_ratio"):
+        if any(
+            side % multiple * 2 == multiple for side in size
+        ):  # the class rounds a product that depends on the image
+            fields.refuse("size", "must not be in the middle between two multiples of ensure_multiple_of")
         return tuple(round(side / multiple) * multiple for side in size), {}
     if size[0] != size[1]:
         fields.refuse("size", 'must be square if "keep_aspect_ratio" is true')

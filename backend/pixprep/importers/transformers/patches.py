@@ -24,8 +24,14 @@ from pixprep.pipeline.ops import (
     ResizeByRule,
     ResizeToPatches,
     ResizeToPixels,
+    ResizeToSlices,
+    SliceCount,
+    SliceGrids,
+    SliceMask,
+    SlicePatches,
     TokenCount,
 )
+from pixprep.pipeline.ops.tiles import MAX_TILES
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.sizes import Small
 from pixprep.spec import Filter, Like
@@ -53,7 +59,8 @@ class Patched:
         is_halved: Whether the size is computed by the rule ``half`` of ``resize_by_rule``, as in GLM-Image.
         overrides_size: Whether the fields ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
         has_resize: Whether the ops before the patches are only a resize, which ``do_resize`` switches off.
-        resizes_floats: Whether the class resizes float32 values, and keeps the result in float32.
+        is_always_float: Whether the torchvision backend returns float32 even without a normalization.
+        patch_field: Field with the edge length of a patch.
     """
 
     defaults: dict[str, Any]
@@ -68,7 +75,8 @@ class Patched:
     is_halved: bool = False
     overrides_size: bool = True
     has_resize: bool = True
-    resizes_floats: bool = False
+    is_always_float: bool = False
+    patch_field: str = "patch_size"
 
 
 def _qwen(
@@ -111,6 +119,13 @@ _GEMMA = class_fields((1, 1), BICUBIC, ((0.0,) * 3, (1.0,) * 3), do_convert_rgb=
     "max_soft_tokens": 280,
     "pooling_kernel_size": 3,
 }
+_MINICPM = class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=14, max_slice_nums=9) | {
+    "size": None,
+    "scale_resolution": 448,
+    "slice_mode": True,
+    "downsample_mode": "16x",
+    "use_image_id": True,
+}
 _GLM = _qwen(least=112 * 112, most=28 * 28 * 15000)
 PATCHED: dict[str, Patched] = {
     "CohereCompassImageProcessor": Patched(_qwen(has_pixels=True)),
@@ -143,6 +158,19 @@ PATCHED: dict[str, Patched] = {
         | {"size": {"max_height": 512, "max_width": 512}},
         is_flat=False,
     ),
+    "Lfm2VlImageProcessor": Patched(
+        class_fields((512, 512), BILINEAR, HALF, do_pad=True, return_row_col_info=False, do_image_splitting=True)
+        | {"downsample_factor": 2, "min_tiles": 2, "max_tiles": 10, "use_thumbnail": True, "tile_size": 512}
+        | {"min_image_tokens": 64, "max_image_tokens": 256, "encoder_patch_size": 16, "max_pixels_tolerance": 2.0}
+        | {"default_to_square": True},
+        layout="hwc",
+        has_resize=False,
+        patch_field="encoder_patch_size",
+    ),
+    "MiniCPMOcrImageProcessor": Patched(
+        _MINICPM | {"downsample_mode": "4x", "small_image_upsize": "always"}, has_resize=False, is_always_float=True
+    ),
+    "MiniCPMV4_6ImageProcessor": Patched(_MINICPM, has_resize=False, is_always_float=True, is_float=False),
     "MiniMaxM3VLImageProcessor": Patched(_qwen(least=4 * 28 * 28, most=451584, has_pixels=True)),
     "MuseGlimmerImageProcessor": Patched(
         _qwen(HALF, max_image_tokens=4096) | {"size": None, "resample": LANCZOS}, layout="tchw"
@@ -158,7 +186,7 @@ PATCHED: dict[str, Patched] = {
         | {"size": None, "min_num_patches": 1024, "max_num_patches": 13312, "max_model_len": 16384},
         is_merged=False,
         has_resize=False,
-        resizes_floats=True,
+        is_always_float=True,
     ),
     "PaddleOCRVLImageProcessor": Patched(
         _qwen(least=384 * 384, most=1536 * 1536, frames=1, has_pixels=True),
@@ -191,7 +219,7 @@ def patched(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made
         PipelineError: A field is not supported.
     """
     row = PATCHED[processor]
-    patch = fields.length("patch_size", MAX_PATCH)
+    patch = fields.length(row.patch_field, MAX_PATCH)
     made = _FAMILIES.get(processor, _by_pixels)(fields, row, patch, row.filter or filter_, like)
     return made if fields.flag("do_resize") or not row.has_resize else made._replace(geometry=[])
 
@@ -310,6 +338,71 @@ def _glm5(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
     return Made([resize], outputs)
 
 
+def _minicpm(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    del row
+    _check_resized(fields)
+    upsize = fields.take("small_image_upsize", "always")
+    if upsize not in ("always", "never"):
+        fields.refuse("small_image_upsize", 'must be "always" or "never"')
+    slices = fields.length("max_slice_nums", MAX_TILES) if fields.flag("slice_mode") else 1
+    resize = ResizeToSlices(
+        rule="minicpm",
+        slice_size=fields.length("scale_resolution", MAX_SIDE),
+        multiple=patch * (2 if fields.take("downsample_mode") == "4x" else 4),
+        max_slices=slices,
+        enlarge=upsize == "always",
+        filter=filter_,
+        like=like,
+    )
+    outputs: list[Op] = [
+        SlicePatches(patch, name="pixel_values"),
+        SliceGrids(patch, dtype="int32", name="target_sizes"),
+        SliceCount(patch, order="hw", name="grids"),
+        SliceCount(patch, name="num_patches_per_image"),
+    ]
+    return Made([resize], outputs)
+
+
+def _lfm2(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    if not fields.flag("do_pad"):
+        fields.refuse("do_pad", "must be true")
+    factor, tile = fields.length("downsample_factor", 64), fields.length("tile_size", MAX_SIDE)
+    window, splits = patch * factor, fields.flag("do_image_splitting")
+    most = fields.length("max_tiles", MAX_TILES) if splits else 1
+    fewest = fields.length("min_tiles", most) if splits else 1
+    least, largest = (fields.length(f"{end}_image_tokens", MAX_COUNT // factor**2) for end in ("min", "max"))
+    if least > largest:
+        fields.refuse("min_image_tokens", "must not exceed max_image_tokens")
+    if splits and tile % patch:
+        fields.refuse("tile_size", f"must be a multiple of encoder_patch_size, {patch}")
+    count = max(largest * factor**2, (tile // patch) ** 2 if splits else 0)
+    resize = ResizeToSlices(
+        rule="lfm2",
+        slice_size=tile if most > 1 else window,
+        multiple=window,
+        max_slices=most,
+        min_slices=fewest,
+        min_pixels=least * window**2,
+        max_pixels=largest * window**2,
+        tolerance=fields.number("max_pixels_tolerance", positive=True),
+        patch_size=patch,
+        whole=fields.flag("use_thumbnail"),
+        filter=filter_,
+        like=like,
+    )
+    outputs: list[Op] = [
+        SlicePatches(patch, max_patches=count, layout=row.layout, name="pixel_values"),
+        SliceMask(patch, max_patches=count, name="pixel_attention_mask"),
+        SliceGrids(patch, name="spatial_shapes"),
+    ]
+    return Made([resize], outputs)
+
+
+def _check_resized(fields: Fields) -> None:
+    if not fields.flag("do_resize"):
+        fields.refuse("do_resize", "must be true")
+
+
 def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     """Return the resize and the outputs of Qwen2-VL's class and of similar classes."""
     merge, frames = fields.length("merge_size", MAX_PATCH), fields.length("temporal_patch_size", MAX_PATCH)
@@ -348,6 +441,9 @@ _FAMILIES = {
     "Gemma4UnifiedImageProcessor": _gemma,
     "Glm5NextImageProcessor": _glm5,
     "NemotronH_Omni_Reasoning_V3ImageProcessor": _nemotron,
+    "Lfm2VlImageProcessor": _lfm2,
+    "MiniCPMOcrImageProcessor": _minicpm,
+    "MiniCPMV4_6ImageProcessor": _minicpm,
     "NeoMMEImageProcessor": _neomme,
     "Kimi_K25ImageProcessor": _kimi,
     "MuseGlimmerImageProcessor": _muse,

@@ -109,6 +109,11 @@ from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as RandomWarp
 from pixprep.pipeline.ops.rules import ResizeByRule as ResizeByRule
 from pixprep.pipeline.ops.sizes import ResizeToPatches as ResizeToPatches
 from pixprep.pipeline.ops.sizes import ResizeToPixels as ResizeToPixels
+from pixprep.pipeline.ops.slices import ResizeToSlices as ResizeToSlices
+from pixprep.pipeline.ops.slices import SliceCount as SliceCount
+from pixprep.pipeline.ops.slices import SliceGrids as SliceGrids
+from pixprep.pipeline.ops.slices import SliceMask as SliceMask
+from pixprep.pipeline.ops.slices import SlicePatches as SlicePatches
 from pixprep.pipeline.ops.tiles import ResizeToTiles as ResizeToTiles
 from pixprep.pipeline.ops.tiles import TileCount as TileCount
 from pixprep.pipeline.ops.tiles import TileGridId as TileGridId

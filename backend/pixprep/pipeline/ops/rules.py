@@ -12,8 +12,8 @@ from pixprep.plan.side_rules import Rule, SideRule
 from pixprep.spec import ImageSpec, upward
 
 _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
-    *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "bounded", "idefics3", "thumbnail"),
-    "nearer_32",
+    *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "longer_half_up", "bounded"),
+    *("idefics3", "thumbnail", "nearer_32"),
 )
 
 
@@ -30,7 +30,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``keep``: the image is not resized. An image that does not fit into ``size`` is rejected.
     - ``longer``, ``longer_even``: the longer side becomes ``size``. Both sides are rounded down with ``longer`` (Aria),
       or to the nearest integer with ``longer_even`` (DeepSeek-VL and Janus), and are at least ``min_size``.
-      ``longer_down`` multiplies ``size`` by the aspect ratio of the image, and rounds the product down (TVP).
+      ``longer_half_up`` rounds to the nearest integer with ties up (SAM). ``longer_down`` multiplies ``size`` by the
+      aspect ratio of the image, and rounds the product down (TVP).
     - ``bounded``: the longer side is at most ``size``, and both sides are at least ``min_size`` (Idefics 2).
     - ``multiple``: both sides are rounded down to ``multiple`` (GLPN).
     - ``shorter_up``: the shorter side becomes ``size``, and both sides are rounded up to ``multiple`` (TextNet).
