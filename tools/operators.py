@@ -86,7 +86,9 @@ def _section(name: str, cls: type[Op]) -> Iterator[str]:
         yield f"## {FAMILIES[name]}"
     yield f"### {name}"
     yield text.replace("``", "`").strip()
-    if cls.home is not None:
+    if isinstance(cls.home, property):  # see ``ranged.Ranged``
+        yield "If the op is random, it runs only in training."
+    elif cls.home is not None:
         yield f"The op runs only in {cls.home}."
     if example:
         yield f"```json\n{textwrap.dedent(example).strip()}\n```"
