@@ -58,6 +58,7 @@ LATE = {
     "quads_of": "pixprep.postprocessing.coordinates:quads_of",
     "read": "pixprep.training.read",
     "rotated_to_original": "pixprep.postprocessing.coordinates:rotated_to_original",
+    "views": "pixprep.pipeline.views:views",
 }
 """Public names except the ops, and the objects that they refer to. An object is imported when its name is first used,
 so that ``pixprep --help`` does not import NumPy, and a server does not import the training code."""

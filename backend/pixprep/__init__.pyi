@@ -126,6 +126,7 @@ from pixprep.pipeline.ops.warp import RandomAffine as random_affine
 from pixprep.pipeline.ops.warp import RandomRotate as random_rotate
 from pixprep.pipeline.ops.warp import Rotate as rotate
 from pixprep.pipeline.pipeline import Pipeline as Pipeline
+from pixprep.pipeline.views import views as views
 from pixprep.plan.steps.operators import Operator as Operator
 from pixprep.plan.steps.operators import operator as operator
 from pixprep.postprocessing.coordinates import boxes_to_original as boxes_to_original

@@ -42,6 +42,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "letterbox": {"height": 160, "width": 160},
     "flip": {},
     "random_resized_crop": {"height": 112},
+    "random_sized_crop": {"height": 112, "heights": [40, 140]},
     "random_crop": {"height": 112},
     "random_size_crop": {"min_size": 60, "max_size": 140},
     "random_flip": {},
@@ -90,8 +91,21 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "gaussian_blur": {"kernel_size": 9, "sigma": 3.0},
     "random_gaussian_blur": {"kernel_size": 9, "sigma": [0.1, 5.0]},
     "elastic": {"alpha": 120},
+    "box_blur": {"kernel": [3, 15]},
+    "median_blur": {"kernel": 9},
+    "motion_blur": {"kernel": 15, "angle": [0, 360]},
+    "sharpen": {"alpha": 0.5, "lightness": 1.0},
+    "clahe": {"clip_limit": 4.0},
+    "grid_distortion": {"limit": 0.4},
+    "optical_distortion": {"k": 0.8},
+    "elastic_distortion": {"alpha": 120, "sigma": 6},
+    "gauss_noise": {"std": [0.05, 0.3]},
+    "compression": {"quality": [5, 30]},
+    "downscale": {"scale": 0.25},
+    "tone_curve": {"std": 0.3},
     "erase": {"top": 40, "left": 70, "height": 60, "width": 60},
     "coarse_dropout": {"count": [2, 6], "p": 1.0},
+    "grid_dropout": {"cells": [5, 7], "p": 1.0},
     "random_erasing": {"p": 1.0},
     "rand_augment": {"magnitude": 15},
     "trivial_augment": {},
@@ -140,8 +154,8 @@ def pictures() -> Iterator[Picture]:
         before = np.asarray(photo.convert("RGB").resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))
     for name in names:
         entry = {"op": name, **FIELDS[name]}
-        is_random = OPS[name].home == "training"
         op = op_of(entry)
+        is_random = op.home == "training"
         boxes = np.array([BOX], np.float32) if name == "random_iou_crop" else None
         after = samples_of(op, before, boxes) if is_random else [pp.apply(op, before)]
         shown = f"`{json.dumps(entry)}`"
