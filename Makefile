@@ -343,6 +343,7 @@ sanitize: .venv/.dev
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
 	    PIXPREP_KERNELS=$(CURDIR)/$(SANITIZED)/pixprep-x86-64-v3.so PYTHONMALLOC=malloc \
 	    $(VENV)/pytest -p no:cacheprovider -m "" tests/engine/test_kernels.py tests/engine/test_bytes.py tests/engine/test_structure.py \
+	    tests/engine/test_png_samples.py \
 	    tests/engine/test_colours.py tests/engine/test_warp.py tests/engine/test_opencv_warp.py tests/engine/test_parts.py tests/engine/test_kernel.py
 
 docs: .venv/.dev

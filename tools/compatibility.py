@@ -47,7 +47,7 @@ An extra installs the libraries of one feature, for example `pip install ".[vide
 FEATURES = {
     "client": "`pixprep send`, `bench` and `health`",
     "server": "the embedded Triton, `pixprep serve`",
-    "data": "checksums of TFRecord files",
+    "data": "checksums of TFRecord files, faster PNG masks",
     "lmdb": "training from LMDB",
     "parquet": "training from Parquet",
     "remote": "training from a bucket or a web server",

@@ -138,6 +138,7 @@ HOMES = {
         "serving.triton.model",
     },
     "tritonclient": {"serving.embedded.connection", "serving.embedded.control", "serving.repository.pbtxt"},
+    "zlib_ng": {"engine.decoders.png"},
 }
 
 

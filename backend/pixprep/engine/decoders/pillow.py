@@ -14,6 +14,7 @@ from PIL import Image, features
 
 from pixprep.engine.decoders import USUAL
 from pixprep.engine.decoders.exif import exif_orientation
+from pixprep.engine.decoders.png import samples
 from pixprep.errors import ImageError, SetupError, printable
 
 U8 = npt.NDArray[np.uint8]
@@ -84,6 +85,8 @@ def labels_of(
     Raises:
         ImageError: BAD_RECORD: The file is not a PNG, is damaged, or is a color image; or ``check_size`` raised.
     """
+    if (found := samples(memoryview(encoded), check_size)) is not None:
+        return found
     try:
         with Image.open(BytesIO(encoded), formats=("PNG",)) as image:
             check_size((image.height, image.width))

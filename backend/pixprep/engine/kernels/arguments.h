@@ -387,3 +387,11 @@ struct jpeg_region {
     int32_t is_fast_chroma;   // whether to skip fancy upsampling; supported only for the complete image
     int32_t has_own_huffman;  // 1: huffman.c decodes the entropy-coded data; 0: the library does
 };
+
+// Reverses the filters of a PNG with up to 8 bits per pixel. In `filtered`, each row begins with the number of its filter.
+struct png_rows {
+    const uint8_t *filtered;  // (rows, 1 + row_bytes)
+    uint8_t *out;             // (rows, row_bytes)
+    int64_t rows;
+    int64_t row_bytes;
+};
