@@ -49,8 +49,12 @@ def module(name, *around, **stands_in):
     return importlib.import_module(name)
 
 
+def bgr_of(encoded):
+    return cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
+
+
 def rgb_of(encoded):
-    return cv2.cvtColor(cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR), cv2.COLOR_BGR2RGB)
+    return cv2.cvtColor(bgr_of(encoded), cv2.COLOR_BGR2RGB)
 
 
 def pil_of(encoded):
@@ -217,6 +221,18 @@ def retinaface():
     return prepare
 
 
+def open_image_models():
+    around = "open_image_models.detection.core.yolo_v9"
+    packages = [around.rsplit(".", number)[0] for number in range(3, -1, -1)]
+    preprocess = module(f"{around}.preprocess", *packages).preprocess
+    return lambda encoded: preprocess(bgr_of(encoded), 384)[0][0]
+
+
+def fast_plate_ocr():
+    resize = module("fast_plate_ocr.core.process", "fast_plate_ocr", "fast_plate_ocr.core").resize_image
+    return lambda encoded: resize(cv2.cvtColor(bgr_of(encoded), cv2.COLOR_BGR2GRAY), 64, 128)
+
+
 CALLS = {  # file, the package's code, and a part of the file that changes the result if it is removed
     "anomalib": (anomalib, ', "arithmetic": "multiply"'),
     "deepface": (deepface, ', "like": "opencv"'),
@@ -226,7 +242,9 @@ CALLS = {  # file, the package's code, and a part of the file that changes the r
     "easyocr-recognizer": (easyocr_recognizer, ', "padding_mode": "edge"'),
     "mtcnn-pnet": (mtcnn, ', "layout": "whc"'),
     "efficientdet": (efficientdet, ', "rounding": "down"'),
+    "fast-plate-ocr": (fast_plate_ocr, ', "like": "opencv"'),
     "hsemotion": (hsemotion, ', "like": "opencv"'),
+    "open-image-models": (open_image_models, ', "like": "opencv"'),
     "open-clip": (open_clip, ', "filter": "bicubic"'),
     "parseq": (parseq, ', "arithmetic": "divide"'),
     "rembg-isnet": (lambda: rembg((0.5,) * 3, (1.0,) * 3, 1024), ', "scale": "max"'),
