@@ -43,11 +43,13 @@ def run(
     from pixprep.progress import Progress
     from pixprep.serving.embedded import client
     from pixprep.serving.embedded.rows import row_of
-    from pixprep.serving.embedded.table import Table
+    from pixprep.serving.embedded.table import WRITERS, Table
     from pixprep.serving.pictures import saving
 
     if pictures and not output:
         raise PixprepError("--picture needs --output DIR, the folder of the pictures")
+    if output and output.suffix in WRITERS and not output.is_dir():
+        raise PixprepError(f"--output is the folder of pictures: to write a table, pass --table {output}")
     inputs = numbers_of(request.inputs)
     more: dict[str, Any] = {}
     if output:

@@ -43,8 +43,8 @@ class Table:
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
-        if path.suffix.lower() not in _WRITERS:
-            raise PixprepError(f"{path}: choose a file name that ends in {', '.join(_WRITERS)}")
+        if path.suffix.lower() not in WRITERS:
+            raise PixprepError(f"{path}: choose a file name that ends in {', '.join(WRITERS)}")
         if path.suffix.lower() == ".parquet":
             needed("table")  # report a missing library before the first request
         self._path, self._journal = path, path.with_name(f"{path.name}.part")
@@ -128,7 +128,7 @@ class Table:
         with self._file:
             if kind is None:
                 with named(self._path, "cannot be written"), atomic_file(self._path) as file:
-                    _WRITERS[self._path.suffix.lower()](file, self._read)
+                    WRITERS[self._path.suffix.lower()](file, self._read)
             if kind is None or not self._offsets:
                 self._journal.unlink()
 
@@ -170,7 +170,7 @@ def _parquet(file: BinaryIO, read: Callable[[], Iterable[Row]]) -> None:
     needed("table")(file, read)
 
 
-_WRITERS: dict[str, Callable[[BinaryIO, Callable[[], Iterable[Row]]], None]] = {
+WRITERS: dict[str, Callable[[BinaryIO, Callable[[], Iterable[Row]]], None]] = {
     ".csv": _csv,
     ".jsonl": _json_lines,
     ".parquet": _parquet,
