@@ -5,16 +5,20 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from ctypes import byref
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.kernels.native import STRUCTS, library
 
-try:  # several times as fast as zlib for masks
-    from zlib_ng import zlib_ng as zlib
-except ImportError:
-    import zlib  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    import zlib
+else:
+    try:  # several times as fast as zlib for masks
+        from zlib_ng import zlib_ng as zlib
+    except ImportError:
+        import zlib
 
 _SIGNATURE, _END = 8, b"IEND"
 _HEADER = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR"
@@ -53,7 +57,7 @@ def samples(png: memoryview, check_size: Callable[[tuple[int, ...]], None]) -> n
     stream = zlib.decompressobj()
     try:
         filtered = stream.decompress(data, n_bytes)
-    except zlib.error:  # type: ignore[misc]
+    except zlib.error:
         return None
     out = np.empty((height, row_bytes), np.uint8)
     if len(filtered) != n_bytes or not stream.eof or _unfilter(filtered, out):
