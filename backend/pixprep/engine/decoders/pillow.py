@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -93,7 +94,7 @@ def labels_of(
             labels = np.asarray(image)
             mode = image.mode
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ImageError("BAD_RECORD", f"Pillow cannot read it as a PNG: {printable(error)}") from None
+        raise ImageError("BAD_RECORD", f"Pillow cannot read it as a PNG: {_text_of(error)}") from None
     if labels.ndim != 2:
         raise ImageError(
             "BAD_RECORD", f"must not be a color PNG ({mode}): save the labels as grayscale, or with a palette"
@@ -121,7 +122,12 @@ def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool)
             is_turned = is_upright and exif_orientation(exif_of(image)) >= 5
             return (image.width, image.height) if is_turned else (image.height, image.width)
     except Exception as error:  # noqa: BLE001  (plug-ins raise many types of errors for damaged files)
-        raise ImageError("UNREADABLE", f"Pillow cannot read the header: {printable(error)}") from None
+        raise ImageError("UNREADABLE", f"Pillow cannot read the header: {_text_of(error)}") from None
+
+
+def _text_of(error: Exception) -> str:
+    """Return the message of an error of Pillow without the address of the file object."""
+    return printable(re.sub(r" <_io\.BytesIO object at 0x\w+>", "", str(error)))
 
 
 def check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:
