@@ -307,7 +307,7 @@ class MemoryPool:
 
 def waited():
     """Count a wait of the host. After an illegal address, every wait fails."""
-    count(waits=1)
+    count(**{"waits": 1, f"waits of {threading.current_thread().name}": 1})
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)
 

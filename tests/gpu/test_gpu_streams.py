@@ -4,6 +4,7 @@ import gc
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -208,6 +209,52 @@ def test_images_of_all_sizes_share_the_launches_of_their_chunk(name):
             assert tuple(COUNTS[each] for each in ("launches", "copies", "memsets", "waits")) == expected
         for ours, theirs in zip(batch["tensor"], cpu.run_batch(images)["tensor"], strict=True):
             assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("pipeline", [PIPELINE, OPEN], ids=["fixed size", "open size"])
+def test_two_batches_are_in_flight_and_the_third_waits_for_the_first(gpu, pipeline):
+    """nvImageCodec of the mock overwrites its images at once, and the kernels run as late as possible."""
+    gpu.codec.Decoder.hardware = 7
+    groups = [[jpeg(40 + index % 9, 56 + group, 9 * group + index) for index in range(24)] for group in range(5)]
+    with on_gpu(pipeline) as engine, pp.Engine(pipeline) as cpu:
+        batches = []
+        for group, images in enumerate(groups):
+            COUNTS.clear()
+            batches.append(engine.run_batch(images, wait=False))
+            assert COUNTS["waits"] == (0 if group < 2 else 2)  # one for each of the two chunks
+        assert all((tensor == 99).all() for tensor in batches[-1]["tensor"])  # not computed yet
+        for batch, images in zip(batches, groups, strict=True):
+            batch.wait()
+            theirs = cpu.run_batch(images)["tensor"]
+            assert all(np.array_equal(ours, each) for ours, each in zip(batch["tensor"], theirs, strict=True))
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_memory_of_a_batch_in_flight_is_kept_until_its_work_has_finished():
+    """The caller may drop the batch. CuPy's pool must not give its memory to the next batch yet."""
+    with on_gpu() as engine:
+        batch = engine.run_batch(baseline(3), wait=False)
+        dropped, queued = weakref.ref(batch["tensor"]), batch.queued
+        del batch
+        assert dropped() is not None
+        for each in queued:
+            each.wait()
+        assert dropped() is None
+
+
+def test_the_thread_of_a_loader_reads_the_next_batch_without_waiting_for_the_gpu(gpu):  # noqa: ARG001
+    """The consumer waits when it receives a batch. A broken sample is replaced after a wait."""
+    source = [{"image": b"no image" if index == 50 else jpeg(60 + index % 7, 80, index)} for index in range(72)]
+    options = {"batch_size": 24, "prefetch": 2, "on_error": "replace", "max_errors": 1}
+    with pp.Loader(source, PIPELINE, device="gpu", **options) as ours, pp.Loader(source, PIPELINE, **options) as cpu:
+        COUNTS.clear()
+        batches = iter(ours)
+        while len(batches._ready._ready) < 2:
+            time.sleep(0.001)
+        assert not COUNTS["waits"]
+        for batch, expected in zip(batches, cpu, strict=True):
+            assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3
+        assert COUNTS["waits of MainThread"]
 
 
 @pytest.mark.parametrize(("codec", "is_behind"), [("consistent", False), ("cuda", True)])

@@ -326,10 +326,10 @@ def test_an_image_that_does_not_fit_into_memory_can_be_sent_again(start, monkeyp
     """The error is temporary, unlike that of an invalid image, and does not affect the other request."""
     model, run = start(**zero(on_error=on_error)), Engine._run_chunk
 
-    def run_chunk(engine, chunk, valid, *more):
+    def run_chunk(engine, chunk, valid, *more, **options):
         if any(valid[index] == 1 for index in chunk.indices):
             raise MemoryError
-        return run(engine, chunk, valid, *more)
+        return run(engine, chunk, valid, *more, **options)
 
     monkeypatch.setattr(Engine, "_run_chunk", run_chunk)
     small, refused = model.execute([FakeRequest([jpeg()]), FakeRequest([jpeg()])])

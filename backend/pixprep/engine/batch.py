@@ -36,6 +36,7 @@ class Batch:
             which contains an error.
         plans: Plans of the outputs, by name.
         annotations: Plans of the annotations of a ``Loader``, by name.
+        queued: Work of the device for which ``run_batch`` has not waited.
     """
 
     outputs: dict[str, Array]
@@ -49,6 +50,7 @@ class Batch:
     rows: Sequence[slice] = field(default_factory=list)
     plans: Mapping[str, OutputPlan] = field(default_factory=dict)
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)
+    queued: list[Any] = field(default_factory=list)
 
     def __repr__(self) -> str:
         count, failed = len(self), sum(error is not None for error in self.errors)
@@ -75,6 +77,14 @@ class Batch:
 
     def __contains__(self, name: object) -> bool:
         return name in self.outputs or name in self.fields
+
+    def wait(self) -> None:
+        """Wait until all outputs have been computed. This is only needed after ``run_batch`` with ``wait=False``.
+
+        Any thread may call this method.
+        """
+        for each in self.queued:
+            each.wait()
 
     def rows_of(self, index: int) -> range:
         """Return the range of the rows of an encoded image, given the index of the image in ``encoded``."""

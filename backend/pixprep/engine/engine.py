@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
 from itertools import accumulate
 from threading import Lock
@@ -163,6 +164,7 @@ class Engine:
         keep_whole: bool = True,
         answers: Answers | None = None,
         is_abandoned: Callable[[int], bool] | None = None,
+        wait: bool = True,
     ) -> Batch:
         """Compute all outputs of the pipeline, or selected ones, for each image.
 
@@ -185,6 +187,10 @@ class Engine:
             is_abandoned: Function that returns whether the request of an image was cancelled, given the index of the
                 image. It is called before the image is decoded. A cancelled image is not decoded and gets the error
                 ABANDONED. A GPU skips a chunk of images only if all of them are cancelled.
+            wait: Whether to wait until a GPU has computed the outputs. If False, the batch is returned while the work
+                is still queued, so that the next batch can be read meanwhile. Call ``Batch.wait`` before you use the
+                outputs. The images and ``into`` must not change until then. At most two batches are in flight; the
+                next one waits for the first.
 
         Returns:
             The batch with the outputs and the errors.
@@ -247,7 +253,11 @@ class Engine:
                         for index in chunk.indices:
                             self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _ABANDONED))
                 else:
-                    results = self._run_fitting(chunk, valid, batch, keep)
+                    try:
+                        results = self._run_chunk(chunk, valid, batch, keep, wait=wait)
+                    except MemoryError:
+                        results = ()
+                    results = results or self._run_in_parts(chunk, valid, batch, keep, wait=wait)
                 with lock:
                     for result in results:
                         if isinstance(result, Decoded):
@@ -263,7 +273,7 @@ class Engine:
             work(first)
         finally:
             if futures:  # they write to this batch, so wait for all of them even if one has failed
-                wait(futures)
+                wait_for_all(futures)
         for future in futures:
             future.result()
         return batch
@@ -293,32 +303,30 @@ class Engine:
         self._device.trim()
         return self._device.empty(shape, spec.dtype)
 
-    def _run_fitting(
+    def _run_in_parts(
         self,
         chunk: Chunk,
         valid: Sequence[int],
         batch: Batch,
         keep: Callable[[int, Decoded], None] | None,
+        *,
+        wait: bool,
     ) -> list[Decoded | ImageError]:
-        """Process a chunk in a lane. If the device runs out of memory, only the images that do not fit fail.
+        """Process a chunk that did not fit into memory, so that only the images that do not fit fail.
 
-        The chunk is then processed in two halves, after the cached memory has been freed. A half that does not fit
-        either is processed image by image.
+        The cached memory is freed, and the chunk is processed in two halves. A half that does not fit either is
+        processed image by image.
         """
-        count, todo, results = len(chunk.indices), [chunk], list[Decoded | ImageError]()
-        for attempt, most in enumerate((count, *sorted({-(-count // 2), 1}, reverse=True))):
-            if attempt == 1:
-                self._device.trim()
-            failed = []
-            for part in [_slice(each, at, at + most) for each in todo for at in range(0, len(each.indices), most)]:
+        self._device.trim()
+        todo, results = [chunk], list[Decoded | ImageError]()
+        for most in sorted({-(-len(chunk.indices) // 2), 1}, reverse=True):
+            parts = [_slice(each, at, at + most) for each in todo for at in range(0, len(each.indices), most)]
+            todo = []
+            for part in parts:
                 try:
-                    with self._device.lane():
-                        results += self._run_chunk(part, valid, batch, keep)
+                    results += self._run_chunk(part, valid, batch, keep, wait=wait)
                 except MemoryError:
-                    failed.append(part)
-            if not failed:
-                return results
-            todo = failed
+                    todo.append(part)
         with self._device.lane():
             for index in (index for part in todo for index in part.indices):
                 self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), _NO_MEMORY))
@@ -330,32 +338,50 @@ class Engine:
         valid: Sequence[int],
         batch: Batch,
         keep: Callable[[int, Decoded], None] | None,
+        *,
+        wait: bool,
     ) -> list[Decoded | ImageError]:
-        """Decode a chunk and write its outputs; ``valid`` maps the decoder's indices to the indices of the batch."""
+        """Decode a chunk and write its outputs, in a lane.
+
+        Args:
+            chunk: Chunk of the decoder.
+            valid: Index of each image of the decoder in the batch.
+            batch: Batch whose outputs are written.
+            keep: See ``run_batch``.
+            wait: See ``run_batch``.
+
+        Raises:
+            MemoryError: The device does not have enough free memory.
+        """
         images: dict[int, Decoded] = {}
         failed: dict[int, ImageError] = {}
-        start = perf_counter()
-        with self._decoder.decode(chunk) as results:
-            after_decode = perf_counter()
-            for index, result in zip(chunk.indices, results, strict=True):
-                rows = batch.rows_of(valid[index])
-                for row, each in zip(rows, _per_row(result, len(rows)), strict=True):
-                    if isinstance(each, ImageError):
-                        failed[row] = each
-                    else:
-                        images[row], batch.placed[row] = each, each.placed
-            every = [*images, *failed]
-            for name, array in batch.outputs.items():
-                failed |= self._write(name, images, array)
-            self._set_errors(batch, failed)
-            after_transform = perf_counter()
-            if keep is not None:
+        queued: list[Any] | None = None if wait else []
+        with self._device.lane(queued):
+            start = perf_counter()
+            with self._decoder.decode(chunk) as results:
+                after_decode = perf_counter()
                 for index, result in zip(chunk.indices, results, strict=True):
-                    try:
-                        if not isinstance(result, ImageError):
-                            keep(valid[index], result)
-                    except ImageError as error:
-                        self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), error.as_value()))
+                    rows = batch.rows_of(valid[index])
+                    for row, each in zip(rows, _per_row(result, len(rows)), strict=True):
+                        if isinstance(each, ImageError):
+                            failed[row] = each
+                        else:
+                            images[row], batch.placed[row] = each, each.placed
+                every = [*images, *failed]
+                for name, array in batch.outputs.items():
+                    failed |= self._write(name, images, array)
+                self._set_errors(batch, failed)
+                after_transform = perf_counter()
+                if keep is not None:
+                    for index, result in zip(chunk.indices, results, strict=True):
+                        try:
+                            if not isinstance(result, ImageError):
+                                keep(valid[index], result)
+                        except ImageError as error:
+                            self._set_errors(batch, dict.fromkeys(batch.rows_of(valid[index]), error.as_value()))
+        for work in queued or ():
+            work.held = batch.outputs, results
+            batch.queued.append(work)
         for row in every:
             batch.decode_s[row] = (after_decode - start) / len(every)
             batch.transform_s[row] = (after_transform - after_decode) / len(every)

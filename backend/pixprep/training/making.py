@@ -241,8 +241,10 @@ class Maker:
         """Build a batch, and handle its broken samples. Their names are added to ``broken_names``, by index."""
         rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
-            batch = self._run(rows, epoch)
+            batch = self._run(rows, epoch, wait=False)
         broken = [row for row, error in enumerate(batch.errors) if error is not None]
+        if broken or self.mix is not None:  # the outputs are changed below
+            batch.wait()
         for row in broken:
             self._record(epoch, samples[row], batch.errors[row], broken_names)
         if broken and self.on_error == "skip":
@@ -323,7 +325,15 @@ class Maker:
                 rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
                 rows.annotated[row] = others.annotated[other]
 
-    def _run(self, rows: _Rows, epoch: int, *, into: Batch | None = None, places: Sequence[int] | None = None) -> Batch:
+    def _run(
+        self,
+        rows: _Rows,
+        epoch: int,
+        *,
+        into: Batch | None = None,
+        places: Sequence[int] | None = None,
+        wait: bool = True,
+    ) -> Batch:
         """Run the engine on samples. Its errors name the samples.
 
         Args:
@@ -331,6 +341,7 @@ class Maker:
             epoch: Number of the epoch.
             into: Batch into whose outputs the results are written. None means that new outputs are allocated.
             places: Rows of ``into`` for the samples.
+            wait: See ``Engine.run_batch``.
         """
         cache, samples = self.cache, rows.samples
         placings = self._placings(rows, epoch)
@@ -348,6 +359,7 @@ class Maker:
                 rows=places,
                 keep=keep,
                 keep_whole=cache is not None,
+                wait=wait,
             )
         for sample, span in zip(samples, batch.rows, strict=True):
             batch.errors[span] = [error and sample.error(error) for error in batch.errors[span]]
