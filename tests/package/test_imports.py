@@ -66,6 +66,7 @@ IMPORTED_ON_DEMAND = {
     ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "av",
     ("gpu.device", "gpu.nvdec"): "PyNvVideoCodec",
     ("serving.repository.build", "serving.repository.lite0"): "onnx",
+    ("cluster.ray", "cluster.network"): "onnxruntime",
 }
 """Deferred imports of our own modules, with the library whose start-up time they save, and which may be missing."""
 
@@ -103,7 +104,7 @@ HOMES = {
     },
     "nvidia": {"gpu.nvimagecodec", "importers.verify.originals", "importers.dali.serializer"},
     "onnx": {f"serving.repository.{name}" for name in ("adapter", "lite0", "door", "free_dims", "ports")},
-    "onnxruntime": {"serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
+    "onnxruntime": {"cluster.network", "serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {
         *(
             "engine.decoders.images",

@@ -326,12 +326,12 @@ def test_the_command_writes_every_row_and_continues(photos, expected, tmp_path, 
     assert main([str(word) for word in words]) == 0
     said = capsys.readouterr().out
     assert re.fullmatch(
-        rf"{out}: images 300, failed 7, files written 5, there before 0, [\d.]+ s \([\d.]+ a second\)\n", said
+        rf"{out}: images 300, failed 7, files written 5, already complete 0, [\d.]+ s \([\d.]+ images/s\)\n", said
     )
     check_folder(out, expected)
     (out / "part-00000002.parquet").unlink()
     assert main([str(word) for word in words]) == 0
-    assert ", files written 1, there before 4, " in capsys.readouterr().out
+    assert ", files written 1, already complete 4, " in capsys.readouterr().out
     check_folder(out, expected)
 
 
@@ -393,3 +393,51 @@ def test_an_unreachable_cluster_is_one_line(photos, tmp_path, capsys):
     assert main([str(word) for word in words]) == 1
     said = capsys.readouterr().err.splitlines()
     assert said[-1].startswith("pixprep: the Ray cluster at 127.0.0.1:1 cannot be reached: ")
+
+
+@pytest.fixture
+def network(tmp_path):
+    """Write a model with the sum of each channel, and with a list that has one row per channel above a limit."""
+    onnx = pytest.importorskip("onnx", reason="NO ONNX: pip install onnx onnxruntime")
+    pytest.importorskip("onnxruntime", reason="NO ONNX RUNTIME: pip install onnxruntime")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+
+    def write(batch):
+        nodes = [helper.make_node("ReduceSum", ["x", "axes"], ["sums"], keepdims=0)]
+        outputs = [helper.make_tensor_value_info("sums", kind, [batch, 3])]
+        if batch == 1:
+            nodes += [
+                helper.make_node("Greater", ["sums", "limit"], ["is_above"]),
+                helper.make_node("NonZero", ["is_above"], ["found"]),
+                helper.make_node("Transpose", ["found"], ["rows"]),
+            ]
+            outputs.append(helper.make_tensor_value_info("rows", onnx.TensorProto.INT64, ["n", 2]))
+        values = {"axes": np.array([2, 3]), "limit": np.float32(100)}
+        weights = [onnx.numpy_helper.from_array(value, name) for name, value in values.items()]
+        x = helper.make_tensor_value_info("x", kind, [batch, 3, 24, 24])
+        graph = helper.make_graph(nodes, "sums", [x], outputs, weights)
+        path = tmp_path / f"{batch}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("batch", ["batch", 1])
+def test_batch_writes_the_outputs_of_a_model_in_place_of_the_tensors(photos, expected, tmp_path, network, batch):
+    out, onnx = tmp_path / "out", network(batch)
+    words = ["batch", photos / "manifest.txt", "--pipeline", photos / "pipeline.json", "--onnx", onnx]
+    assert main([*map(str, [*words, "--output", out, "--workers", "2", "--rows-per-file", "100"])]) == 0
+    table = pq.read_table(sorted(out.glob("part-*.parquet")))
+    assert table.column_names == ["path", "sums", *["rows"] * (batch == 1), "error"]
+    for index, row in enumerate(table.to_pylist()):
+        want = expected[index]
+        if not isinstance(want, np.ndarray):
+            assert row["error"].startswith(str(want)[:12])
+            assert not any(row["sums"])
+            assert row.get("rows") is None
+            continue
+        sums = want.sum(axis=(1, 2), dtype=np.float64)
+        np.testing.assert_allclose(row["sums"], sums, rtol=1e-4)
+        if batch == 1:
+            assert row["rows"] == [[0, channel] for channel in range(3) if sums[channel] > 100]

@@ -40,26 +40,46 @@ ROWS_PER_FILE = 1000
 BATCH = 32
 _RETRIES = 5  # attempts to write a file again if its actor died; limited, because an image may crash every actor
 _CONNECT_S = 10.0
+_TYPES = (
+    {"tensor(float)": pa.float32(), "tensor(double)": pa.float64()}
+    | {f"tensor({name})": getattr(pa, name)() for name in ("int8", "int16", "int32", "int64", "uint8", "float16")}
+    | {"tensor(bool)": pa.bool_()}
+)
+"""Types of Parquet by the ONNX type of an output."""
 
 
 class _Rows:
-    """Ray actor that preprocesses rows with its own engine.
+    """Ray actor that preprocesses rows with its own engine, and may run a model on the tensors.
 
     The column named ``column`` contains the images, as encoded bytes or as paths.
     """
 
-    def __init__(self, text: str, device: str, threads: int | None, column: str, outputs: Sequence[str] | None) -> None:
+    def __init__(  # noqa: PLR0917  (Ray Data passes positional arguments)
+        self,
+        text: str,
+        device: str,
+        threads: int | None,
+        column: str,
+        outputs: Sequence[str] | None,
+        onnx: Path | None = None,
+    ) -> None:
+        self._network: Any = _network(onnx, device, threads) if onnx else None
         self._engine = Engine(Pipeline.from_json(text).for_files(), device=device, threads=threads)
         self._column, self._outputs = column, outputs
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         """Replace the images of the rows with one array (rows, ...) per output, and add the column ``error``.
 
-        The arrays contain zeros for rows with an error.
+        The arrays contain zeros for rows with an error, or None in an array of arrays.
         """
         images = rows.pop(self._column)
         batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)
         tensors = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
+        if self._network is not None:
+            tensors = self._network(tensors)
+            for row in (row for row, error in enumerate(batch.errors) if error):
+                for array in tensors.values():
+                    array[row] = None if array.dtype == object else 0
         return rows | tensors | {"error": np.array([error and str(error) for error in batch.errors], object)}
 
     def write(self, target: str, names: Sequence[str | None]) -> tuple[int, int]:
@@ -75,10 +95,36 @@ class _Rows:
     def _table(self, names: Sequence[str | None]) -> Any:
         columns = {"path": pa.array(names, pa.string())}
         for name, values in self({self._column: names}).items():
-            is_text = values.dtype == object
-            make = pa.FixedShapeTensorArray.from_numpy_ndarray
-            columns[name] = pa.array(values, pa.string()) if is_text else make(np.ascontiguousarray(values))
+            if name == "error":
+                columns[name] = pa.array(values, pa.string())
+            elif values.dtype == object:
+                lists = [value if value is None else value.tolist() for value in values]
+                columns[name] = pa.array(lists, self._list_type(name))
+            elif values.ndim == 1:
+                columns[name] = pa.array(values)
+            else:
+                columns[name] = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(values))
         return pa.table(columns)
+
+    def _list_type(self, name: str) -> Any:
+        """Return the type of a column of lists, such as lists of boxes."""
+        item, dims = self._network.lists[name]
+        found = _TYPES[item]
+        for _ in range(dims):
+            found = pa.list_(found)
+        return found
+
+
+def _network(onnx: Path, device: str, threads: int | None) -> Any:
+    """Load a model.
+
+    Raises:
+        SetupError: onnxruntime is not installed.
+        PixprepError: The file cannot be loaded.
+    """
+    with needing(f"a model needs {{error.name}}: {install('classifier')}"):
+        from pixprep.cluster.network import Network  # noqa: PLC0415  (optional)
+    return Network(onnx, device, threads)
 
 
 def _encoded(image: Any) -> Encoded | ImageError:
@@ -104,6 +150,7 @@ def preprocess(
     workers: int | tuple[int, int] | None = None,
     threads: int = 1,
     batch_size: int = BATCH,
+    onnx: Path | None = None,
 ) -> Dataset:
     """Return a Ray Data dataset in which the images are preprocessed into tensors.
 
@@ -120,6 +167,8 @@ def preprocess(
             core from Ray.
         threads: Number of threads of each actor on the CPU. An actor reserves one core per thread.
         batch_size: Number of rows that an engine processes at once.
+        onnx: Model to run on the tensors, as a path that every node can read. Its outputs replace the tensors that it
+            receives.
 
     Returns:
         Dataset with all other columns of the input, one column of tensors per output, and a column ``error``. An error
@@ -140,7 +189,7 @@ def preprocess(
             asks = {"num_cpus": (max(cores) - 1) / low, "scheduling_strategy": "SPREAD"}
     return dataset.map_batches(
         _Rows,
-        fn_constructor_args=(pipeline.to_json(), device, threads, image, outputs),
+        fn_constructor_args=(pipeline.to_json(), device, threads, image, outputs, onnx),
         batch_size=batch_size,
         batch_format="numpy",
         compute=ray.data.ActorPoolStrategy(min_size=low, max_size=high or max(1, places)),
@@ -205,6 +254,7 @@ def batch(
     rows_per_file: int = ROWS_PER_FILE,
     workers: int | None = None,
     address: str | None = None,
+    onnx: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Done:
     """Preprocess every image of a manifest, and write each as one row of a Parquet file in ``output``.
@@ -225,6 +275,7 @@ def batch(
         workers: Number of actors. Each actor uses one core or one GPU. Default: the number of cores or GPUs in the
             cluster.
         address: Address of a Ray cluster that can access the same files. Default: start Ray on this machine.
+        onnx: Model to run on the tensors. Its outputs replace the tensors that it receives.
         progress: Callback that receives the number of completed rows, including those of earlier runs, and the number
             of rows that failed in this run.
 
@@ -237,7 +288,8 @@ def batch(
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
         _claim(output, {"manifest": digest(paths), "pipeline": hashlib.sha256(text.encode()).hexdigest(),
-                        "column": column, "rows_per_file": rows_per_file})  # fmt: skip
+                        "column": column, "rows_per_file": rows_per_file}
+               | ({"onnx": digest(onnx)} if onnx else {}))  # fmt: skip
         _sweep(output)
         was_started = ray.is_initialized()
         rows = errors = files = skipped = there = 0
@@ -248,7 +300,9 @@ def batch(
                 _start(address)
             places, asks = _checked(pipeline, device, 1, workers or 1)
             actor = ray.remote(_Rows).options(max_restarts=-1, max_task_retries=_RETRIES, **asks)
-            actors = [actor.remote(text, device, 1, "path", None) for _ in range(workers or places)]
+            actors = [
+                actor.remote(text, device, 1, "path", None, onnx and onnx.resolve()) for _ in range(workers or places)
+            ]
             for is_new, found, failed in _written(actors, targets):
                 if not is_new:
                     skipped, there = skipped + 1, there + found

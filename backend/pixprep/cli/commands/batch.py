@@ -14,7 +14,7 @@ from pixprep.serving.options import SendOptions
 EXAMPLE = "batch photos --model-repository model_repository --output answers.csv"
 GROUPS = {
     "answers of a model": ("model", "classes"),
-    "tensors of a pipeline, with Ray": ("device", "rows_per_file", "workers", "address"),
+    "tensors of a pipeline, with Ray": ("onnx", "device", "rows_per_file", "workers", "address"),
 }
 EITHER = ("pipeline", "model_repository")
 _CONCURRENCY = 8
@@ -29,6 +29,7 @@ def run(
     model: Name = "ensemble",
     classes: Annotated[int, Shell(name="--top", least=0)] = 5,
     pipeline: Path | None = None,
+    onnx: Path | None = None,
     device: Literal["cpu", "gpu"] = "cpu",
     rows_per_file: int = 1000,
     workers: int | None = None,
@@ -38,7 +39,7 @@ def run(
 
     With --model-repository, the embedded Triton runs the model on this machine, and the output is a table with one row
     per image. With --pipeline, Ray runs the pipeline on this machine or on a cluster, and the output is a folder of
-    Parquet files with the tensors.
+    Parquet files with the tensors, or with the outputs of an --onnx file.
 
     Args:
         manifest: Folder of images, or list of images: a text file with one path per line, or a .csv or .parquet; paths
@@ -49,6 +50,7 @@ def run(
         model: Model to run.
         classes: Number of best classes of each image; 0: the output itself.
         pipeline: Run this pipeline file, and write a folder of tensors.
+        onnx: With --pipeline: run this ONNX file on the tensors, and write its outputs in place of the tensors.
         device: Where the pipeline runs.
         rows_per_file: Rows in each Parquet file.
         workers: Number of processes, each with one core or GPU; default: as many as Ray has.
@@ -78,6 +80,7 @@ def run(
             rows_per_file=rows_per_file,
             workers=workers,
             address=address,
+            onnx=onnx,
             progress=lambda rows, _: progress.to(rows, total),
         )
     rate = f" ({done.rows / done.seconds:.1f} images/s)" if done.rows else ""
