@@ -66,6 +66,14 @@ SCALED = """scaled (float[1, 3, 64, 48] input) => (float[1, 3] scores) {
 }"""
 
 
+INPUTS = """inputs (
+    float[3, 64, 48] input, float[1] conf, float[batch, 2] scale_factor, int64[batch, l] ids,
+    int64[batch, h, w] pixel_mask
+) => (float[n, 7] dets) {
+    dets = Identity (conf)
+}"""
+
+
 def save(path, text):
     onnx.save(onnx.parser.parse_model(HEAD + text), path)
     return path
@@ -182,6 +190,23 @@ LOOKS = [
             'output "colour" TYPE_FP32 [-1, 3]',
             'output "size" TYPE_FP32 [-1, 2]',
             "       to label several outputs, pass --labels colour=FILE for each of them",
+        ],
+    ),
+    (
+        INPUTS,
+        [
+            'input  "input" TYPE_FP32 [3, 64, 48]',
+            "       has no batch dimension: build adds a Squeeze",
+            'input  "conf" TYPE_FP32 [1]',
+            "       replaced by 0.25; --constant conf=VALUE sets another value",
+            'input  "scale_factor" TYPE_FP32 [-1, 2]',
+            '       computed by {"op": "scale_factor"}',
+            'input  "ids" TYPE_INT64 [-1, -1]',
+            "       sent by clients with each image, unless an op has this name, or --constant sets the value",
+            'input  "pixel_mask" TYPE_INT64 [-1, -1, -1]',
+            "       a mask of the pixels: build computes it",
+            'output "dets" TYPE_FP32 [-1, 7]',
+            "       may be one list for all images: build tries it",
         ],
     ),
     (

@@ -24,7 +24,8 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
-from pixprep.serving.repository.fit import is_batch_second
+from pixprep.serving.repository.adapter import CONSTANTS
+from pixprep.serving.repository.fit import OPS_OF_INPUTS, is_batch_second
 from pixprep.serving.repository.ports import declared, load_onnx
 from pixprep.serving.repository.repository import ONNX_FILE, Repository
 
@@ -172,7 +173,15 @@ def explain_onnx(path: Path) -> Iterator[str]:
         yield f'input  "{tensor.name}" {tensor}'
         shape = tensor.shape or ()
         if len(shape) < 3:
+            if len(found.inputs) > 1:
+                yield f"       {_source_of(tensor.name)}"
             continue
+        if len(shape) == 3 and "mask" in tensor.name.lower() and len(found.inputs) > 1:
+            yield "       a mask of the pixels: build computes it"
+            continue
+        if len(shape) == 3 and shape[0] != -1:
+            yield "       has no batch dimension: build adds a Squeeze"
+            shape = (-1, *shape)
         sides = shape[1:]
         channels = max((side for side in (*sides[:-2], sides[-1]) if side in (1, 3, 4)), default=3)
         start = _walk(model.graph, tensor.name, channels, sides)
@@ -190,16 +199,28 @@ def explain_onnx(path: Path) -> Iterator[str]:
             yield "       accepts clips (decode_video), or images in a layout of five dims"
         if shape[0] > 0:
             yield f"       batch size fixed at {shape[0]}: --free-dims tries to make it dynamic"
+    batches = {tensor.dim_names[:1] for tensor in found.inputs if len(tensor.shape or ()) > 3}
     for tensor in found.outputs:
         yield f'output "{tensor.name}" {tensor}'
         if is_batch_second(tensor):
             yield "       the batch is the second dimension: build appends a Transpose"
+        elif tensor.shape and tensor.dim_names[:1] not in batches and tensor.shape[0] != 1:
+            yield "       may be one list for all images: build tries it"
     heads = [each.name for each in found.outputs if each.shape and len(each.shape) == 2 and each.shape[1] != 1]
     if len(heads) > 1:
         yield f"       to label several outputs, pass --labels {heads[0]}=FILE for each of them"
     if found.labels:
         yield f"labels {len(found.labels):,}: {', '.join(found.labels[:5])}{' ...' * (len(found.labels) > 5)}"
     yield f"opset  {', '.join(f'{each.domain} {each.version}'.strip() for each in model.opset_import)}"
+
+
+def _source_of(name: str) -> str:
+    """Return a description of where an input besides the image gets its value."""
+    if name in OPS_OF_INPUTS:
+        return f"computed by {OPS_OF_INPUTS[name]}"
+    if name.lower() in CONSTANTS:
+        return f"replaced by {CONSTANTS[name.lower()]}; --constant {name}=VALUE sets another value"
+    return "sent by clients with each image, unless an op has this name, or --constant sets the value"
 
 
 def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _FirstNodes:
