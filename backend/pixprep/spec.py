@@ -21,6 +21,7 @@ FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white"]
+Luma = Literal["torchvision", "numpy"]
 Like = Literal[
     "pillow",
     "pillow12",

@@ -6,8 +6,9 @@ import pytest
 import pixprep as pp
 from pixprep.importers.verify import frozen
 from pixprep.pipeline import ops
+from support.asking import ask
 from support.compare import EQUAL, assert_close
-from support.images import png, read
+from support.images import png, read, scene
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CASES = {case.name: case for case in frozen.cases(ops.Resize(1, like="tensorflow"))}
@@ -137,3 +138,38 @@ def test_an_unchanged_size_gives_the_pixel_values():
     with pp.Engine(pp.Pipeline([pp.decode(), resize, pp.tensor(layout="hwc")])) as engine:
         (actual,) = engine.run([png(pixels)])
     assert_close(actual, pixels.astype(np.float32), EQUAL)
+
+
+@pytest.mark.parametrize("like", ["torchvision", "numpy"])
+@pytest.mark.parametrize("color", ["rgb", "bgr"])
+def test_values_become_luma_unless_the_image_is_gray(color, like):
+    ops = [pp.decode(color=color), pp.resize(height=20, width=30), pp.normalize(arithmetic="multiply", luma=like)]
+    colored, gray = scene(40, 50), np.repeat(scene(40, 50)[:, :, :1], 3, 2)
+    plain = [*ops[:2], pp.normalize(arithmetic="multiply"), pp.tensor()]
+    found = ask([*ops, pp.tensor()], png(colored))["tensor"]
+    red, green, blue = ask(plain, png(colored))["tensor"][:: 1 if color == "rgb" else -1]
+    first, second, third = np.float32(0.2989), np.float32(0.587), np.float32(0.114)
+    if like == "numpy":
+        expected = red * first + green * second + blue * third
+    else:
+        expected = (np.float64(green) * second + red * first).astype(np.float32)
+        expected = (np.float64(blue) * third + expected).astype(np.float32)
+    assert all(np.array_equal(plane, expected) for plane in found)
+    assert np.array_equal(ask([*ops, pp.tensor()], png(gray))["tensor"], ask(plain, png(gray))["tensor"])
+    patches = ask([*ops, pp.patches(10)], png(colored))["patches"]
+    assert np.array_equal(patches[0].reshape(3, 10, 10)[0], expected[:10, :10])
+    assert pp.Pipeline([*ops, pp.tensor()]).plan.outputs["tensor"].is_hosts
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        ([pp.normalize(), pp.tensor()], 'must come before a normalize with "luma"'),
+        ([pp.center_crop(9), pp.tensor()], "depends on all pixels"),
+        ([pp.resize(height=99, width=99, like="torch_float"), pp.tensor()], "depends on all pixels"),
+        ([pp.tensor(dtype="float16")], '"luma" requires "dtype": "float32"'),
+    ],
+)
+def test_no_op_may_change_values_after_luma(after, message):
+    with pytest.raises(pp.PipelineError, match=message):
+        pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pp.normalize(luma="numpy"), *after])

@@ -117,6 +117,17 @@ def test_a_batch_equals_that_of_the_class(case, backend):
     assert ours.model_input_names == own.model_input_names
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pairs_of_gray_and_colored_images_equal_those_of_the_class(backend):
+    own, ours = pair("LightGlueImageProcessor", backend)
+    colored, gray = images(2), Image.fromarray(np.repeat(scene(50, 60)[:, :, :1], 3, 2))
+    for samples in ([[colored[0], gray], colored], [[gray, gray]], [gray, colored[1]]):
+        for form in (None, "np", "pt"):
+            assert difference(ours(samples, return_tensors=form), own(samples, return_tensors=form)) is None
+    with pytest.raises(ValueError, match="each sample must be a pair"):
+        ours([colored[0]])
+
+
 @pytest.mark.parametrize(
     "name",
     [name for name, form in FORMS.items() if form and form.counted and name != "MuseGlimmerImageProcessor"],

@@ -20,7 +20,7 @@ from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, Float32
 from pixprep.plan.steps.operators import Operator
-from pixprep.spec import Color, Fill, Levels, PaddingMode, TensorSpec, as_tuple
+from pixprep.spec import Color, Fill, Levels, Luma, PaddingMode, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 """Indices of the decoded channels (red, green, blue or gray), in the channel order of an image."""
@@ -54,6 +54,7 @@ class Lowered:
         fill_value: Value of the padding per channel, which replaces ``fill``. None means that the padding has the
             color ``fill``.
         fill_after: Number of steps of ``arithmetic`` that are not applied to ``fill_value``.
+        luma: Library whose arithmetic converts the values to gray after ``arithmetic``, or None.
         operators: Custom operators that the op ``extern`` may refer to, see ``operators.find``.
         photo: Steps on the pixel values of the whole image, before the geometric steps.
         resizes_again: Whether the next op may resize an image that has already been resized. Ops in a random choice may
@@ -71,6 +72,7 @@ class Lowered:
     erasures: tuple[Augment, ...] = ()
     fill_value: tuple[float, ...] | None = None
     fill_after: int = 0
+    luma: Luma | None = None
     operators: tuple[Operator | str, ...] = ()
     photo: tuple[LevelsStep, ...] = ()
     resizes_again: bool = False
@@ -102,6 +104,7 @@ class Lowered:
             channels=self.channels,
             arithmetic=self.arithmetic,
             fill_value=self._fill_value,
+            luma=self.luma,
         )
         if spec.channels < len(plan.channels):
             self._check_gray(plan)
@@ -132,6 +135,8 @@ class Lowered:
         """
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
+        if self.luma is not None and not step.is_flip:
+            raise PipelineError('must come before a normalize with "luma", which depends on all pixels of the tensor')
         if self.fill_value is not None and not step.is_flip:
             raise PipelineError('must come before a pad with a "value"')
         if any(each.statistic for each in self.arithmetic) and not step.is_flip:
@@ -169,6 +174,8 @@ class Lowered:
         Raises:
             PipelineError: An earlier op does not support a later resize, or does not support this resize.
         """
+        if self.luma is not None:
+            raise PipelineError('must come before a normalize with "luma", which depends on all pixels of the tensor')
         if self.fill_value is not None:
             raise PipelineError('must come before a pad with a "value", which is not resampled')
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))

@@ -20,7 +20,7 @@ from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.tile_grids import TileGrid
-from pixprep.spec import NO_PADDING, BoxFormat, MaskDType, Own, Preset, TensorSpec
+from pixprep.spec import NO_PADDING, BoxFormat, Luma, MaskDType, Own, Preset, TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,7 @@ class TensorPlan:
             (0,) for gray.
         arithmetic: Steps that convert pixel values to tensor values, in this order.
         fill_value: Tensor value of the padding per channel, instead of ``fill``, or None.
+        luma: Library whose arithmetic converts the values to gray after ``arithmetic``, or None.
         calls: Calls of custom operators that are applied to the tensor after the arithmetic, in this order.
     """
 
@@ -44,6 +45,7 @@ class TensorPlan:
     channels: tuple[int, ...]
     arithmetic: tuple[ArithmeticStep, ...]
     fill_value: tuple[float, ...] | None = None
+    luma: Luma | None = None
     calls: tuple[Extern, ...] = ()
 
     def __post_init__(self) -> None:
@@ -54,6 +56,8 @@ class TensorPlan:
         Raises:
             PipelineError: A result is out of the range of its dtype, or 0 and 255 are mapped to nearly the same value.
         """
+        if self.luma is not None and self.spec.dtype != "float32":
+            raise PipelineError('normalize: "luma" requires "dtype": "float32" of the tensor')
         ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
@@ -81,7 +85,8 @@ class TensorPlan:
         """
         is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
         is_any |= self.geometry.resize is not None and PROFILES[self.geometry.resize.like].is_hosts
-        is_any |= self.fill_value is not None or any(step.operation == "clip" for step in self.arithmetic)
+        is_any |= self.fill_value is not None or self.luma is not None
+        is_any |= any(step.operation == "clip" for step in self.arithmetic)
         return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
 
     @property

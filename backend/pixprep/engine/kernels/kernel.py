@@ -74,7 +74,12 @@ class CpuKernel:
             table, finish = self._after_curve(last.table)
         elif last is not None:
             steps.append(last)
-        if steps or self._own:
+        if self._plan.luma is not None:
+            canvas = levels.apply_steps(steps, self._canvas(pixels, placement))
+            values = np.empty(planes.shape, np.float32)
+            self._look_up(canvas, table, values)
+            planes[...] = levels.to_luma(values, self._plan.channels, self._plan.luma)
+        elif steps or self._own:
             canvas = levels.apply_steps(steps, self._canvas(pixels, placement))
             self._look_up(canvas, self._table_of(canvas) if self._own else table, planes)
         else:
@@ -116,7 +121,7 @@ class CpuKernel:
         tiles = out[int(is_first) :]
         of_canvas = _steps_after(placement, thumbnail) if thumbnail is not None else ()
         is_filled = self._plan.fill_value is not None and _size(placement) != (rows, columns)
-        if placement.erasures or self._is_real or is_filled or not tiles.flags.c_contiguous:
+        if placement.erasures or self._is_real or is_filled or self._plan.luma or not tiles.flags.c_contiguous:
             whole = np.empty((len(self._plan.channels), rows, columns), out.dtype)
             self._run_one(pixels, placement, whole)
             patches.split(whole, tiles[:count])

@@ -17,6 +17,7 @@ from pixprep.engine.kernels.resize import blank, copied, move
 from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
 from pixprep.plan.profiles import COLOURS
+from pixprep.plan.profiles.windows import multiply_add
 from pixprep.plan.steps.curves import Curve, Hsv
 from pixprep.plan.steps.levels import (
     Blend,
@@ -33,7 +34,7 @@ from pixprep.plan.steps.levels import (
 )
 from pixprep.plan.steps.neighborhoods import Clahe, Compress, Neighborhood, Noise
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import Own, PaddingMode
+from pixprep.spec import Luma, Own, PaddingMode
 
 U8 = npt.NDArray[np.uint8]
 ColourStep = Curve | Blend | Hue | Hsv | ColorMatrix | Tone
@@ -108,6 +109,24 @@ def statistic(number: Own, image: U8) -> float:
     levels = np.arange(256)
     value = levels[counts > 0][-1] if number == "max" else (counts * levels).sum() / counts.sum()
     return float(value) or 1.0
+
+
+def to_luma(values: npt.NDArray[np.float32], channels: Sequence[int], like: Luma) -> npt.NDArray[np.float32]:
+    """Return an image whose channels are the luma of the values, or the values themselves if their channels are equal.
+
+    Args:
+        values: Array of float32 (3, height, width).
+        channels: Decoded channel (0 red, 1 green, 2 blue) that each channel contains.
+        like: Library whose rounding the result has; see the field ``luma`` of the op ``normalize``.
+    """
+    if (values == values[:1]).all():
+        return values
+    red, green, blue = (values[channels.index(channel)] for channel in range(3))
+    factors = np.array([0.2989, 0.587, 0.114], np.float32)
+    luma = red * factors[0]
+    for plane, factor in ((green, factors[1]), (blue, factors[2])):
+        luma = multiply_add(plane, factor, luma) if like == "torchvision" else luma + plane * factor
+    return np.broadcast_to(luma, values.shape)
 
 
 def tone_table(step: Tone, counts: npt.NDArray[Any]) -> U8:

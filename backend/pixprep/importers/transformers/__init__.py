@@ -33,6 +33,7 @@ from pixprep.importers.transformers.classes import (
     HARMLESS,
     NEEDED,
     ONLY_PIL,
+    PAIRS,
     UNUSED,
     VIDEO_DEFAULTS,
     VIDEO_OUTPUTS,
@@ -555,6 +556,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = 
                 ops.append(Normalize(mean=1.0, scale=1.0, arithmetic="divide"))
         if is_normalized:
             ops.append(Normalize(mean, std, 1.0, arithmetic="divide"))
+    if processor in PAIRS and fields.flag("do_grayscale"):
+        ops[-1] = changed(ops[-1], luma="torchvision" if backend == "torchvision" else "numpy")
     if includes_top:
         ops.append(Normalize(std=std, scale=1.0, arithmetic="divide"))
     return ops

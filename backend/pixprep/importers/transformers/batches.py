@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.batch import Batch
-from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES
+from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES, PAIRS
 from pixprep.importers.transformers.patches import PATCHED
 
 Array = npt.NDArray[Any]
@@ -62,7 +62,8 @@ class Form(NamedTuple):
     Attributes:
         combine: How the pixel values are combined. ``images``: one array per image. ``concatenated``: one array with
             the patches of all images. ``listed``: a list of the tiles of all images. ``tiles``: one array per image,
-            with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width).
+            with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width). ``pairs``:
+            one array (2, channels, height, width) per pair of images.
         stacks: Backends that return one array even without ``return_tensors``.
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
             means never: ``do_pad`` then pads each image by itself.
@@ -76,7 +77,7 @@ class Form(NamedTuple):
         listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 
-    combine: Literal["images", "concatenated", "listed", "tiles", "samples"] = "images"
+    combine: Literal["images", "concatenated", "listed", "tiles", "samples", "pairs"] = "images"
     stacks: tuple[str, ...] = ()
     pads: bool | None = False
     mask: str = ""
@@ -107,6 +108,9 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     if form.combine == "samples":
         values, mask = _samples(processed)
         outputs[form.mask] = mask
+    elif form.combine == "pairs":
+        values = _pairs(processed)
+        values = [pair if backend == "torchvision" else list(pair) for pair in values] if is_list else values
     elif form.combine == "tiles" and is_padded:
         values = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
         values = list(values) if is_list else values
@@ -147,6 +151,18 @@ def _samples(processed: Processed) -> tuple[Array, Array]:
             values[row, tiles, :, : image.shape[2], : image.shape[3]] = image
             mask[row, tiles, : image.shape[2], : image.shape[3]] = 1
     return values, mask
+
+
+def _pairs(processed: Processed) -> Array:
+    """Return pairs of images of equal sizes, (pairs, 2, channels, height, width).
+
+    Raises:
+        ValueError: A sample is not a pair.
+    """
+    if {*processed.counts} != {2}:
+        raise ValueError("each sample must be a pair of images: pass two images, or a list of pairs")
+    values: Array = np.stack(list(processed.batch.outputs[processed.name]))
+    return values.reshape(-1, 2, *values.shape[1:])
 
 
 def _first_rows(arrays: Sequence[Array], shape: Sequence[int], dtype: Any) -> Array:
@@ -233,6 +249,7 @@ FORMS: dict[str, Form | None] = {
         others={"task_inputs": lambda processed: ["the task is panoptic"]},  # noqa: ARG005
     ),
     "Ovis2ImageProcessor": Form("listed", others={"grids": lambda processed: [[1, 1]] * len(processed.batch)}),
+    **dict.fromkeys(PAIRS, Form("pairs")),
     "PixtralImageProcessor": Form(stacks=_BOTH),
     "RfDetrImageProcessor": _DETR,
     "Sam2ImageProcessor": Form(others=_SIZES),

@@ -130,6 +130,9 @@ FIXED: dict[str, dict[str, Any]] = {
 }
 """Fields that are supported with only one value, and this value, by class."""
 
+PAIRS = ("EfficientLoFTRImageProcessor", "LightGlueImageProcessor", "SuperGlueImageProcessor")
+"""Classes that receive pairs of images. A pipeline processes each image of a pair."""
+
 FRAMES = ("VideoMAEImageProcessor", "VivitImageProcessor")
 """Classes that receive lists of frames, and process each frame as an image."""
 

@@ -140,7 +140,7 @@ class ImageProcessor:
         assert self._form is not None
         batch, name = self._run(samples, changes, options.get("input_data_format"))
         settings = self._settings | changes
-        has_samples = self._form.combine == "samples" or is_nested
+        has_samples = self._form.combine in ("samples", "pairs") or is_nested
         counts = [len(sample) for sample in samples] if has_samples else [1] * len(batch)
         processed = Processed(batch, name, counts, settings)
         data = combined(self._form, processed, backend=self._backend, is_list=return_tensors is None)

@@ -15,6 +15,7 @@ from pixprep.importers.transformers.classes import (
     IMAGENET,
     LANCZOS,
     NONE,
+    PAIRS,
     TILES,
     class_fields,
 )
@@ -337,6 +338,14 @@ def _inkling(fields: Fields, filter_: Filter, like: Like) -> Made:
         TokenCount(patch, name="num_patches"),
     ]
     return Made([size, Pad(multiple=patch, always="width", anchor="top_left", value=-1.0)], outputs)
+
+
+def _pair(fields: Fields, filter_: Filter, like: Like) -> Made:
+    fields.expect_false("do_normalize")
+    if fields.flag("do_grayscale") and not fields.flag("do_rescale"):
+        fields.refuse("do_grayscale", 'requires "do_rescale"')
+    height, width = _edges(fields, "size", ("height", "width"))
+    return Made([Resize(height=height, width=width, filter=filter_, like=like)], [_tensor()])
 
 
 def _slanext(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -671,6 +680,13 @@ SIZED: dict[str, Sized] = {
     "DepthProImageProcessor": Sized(class_fields((1536, 1536), BILINEAR, HALF), _depth_pro, first="normalize"),
     "DonutImageProcessor": Sized(
         class_fields((2560, 1920), BILINEAR, HALF, do_pad=True, do_thumbnail=True, do_align_long_axis=False), _donut
+    ),
+    **dict.fromkeys(
+        PAIRS,
+        Sized(
+            class_fields((480, 640), BILINEAR, NONE, default_to_square=False, do_normalize=None, do_grayscale=True),
+            _pair,
+        ),
     ),
     "EomtImageProcessor": Sized(
         _MASKS

@@ -10,10 +10,10 @@ import numpy as np
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import need_8bit_values, need_channels, shown
-from pixprep.pipeline.ops.op import ImageOp
+from pixprep.pipeline.ops.op import ImageOp, changed
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Clip, Float32, formula
-from pixprep.spec import Arithmetic, ImageSpec, Own, Reals, as_tuple
+from pixprep.spec import Arithmetic, ImageSpec, Luma, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
 
@@ -41,6 +41,10 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         clip: Whether the values are first limited to the range of the pixel values before the resize, which
             ``bicubic`` may exceed if its result is not rounded to uint8 (PP-DocLayoutV4). A GPU engine runs it on the
             CPU.
+        luma: If given, all three channels are then replaced by ``0.2989 * red + 0.587 * green + 0.114 * blue`` in
+            float32, unless the channels are equal in every pixel of the image, as in transformers' processors of
+            LightGlue and SuperGlue. ``torchvision`` uses fused multiply-adds, and ``numpy`` rounds each operation. Only
+            a flip and outputs may follow. A GPU engine runs it on the CPU.
 
     Example:
         {"op": "normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
@@ -51,6 +55,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     scale: float | Own = 1 / 255
     arithmetic: Arithmetic = "float64"
     clip: bool = False
+    luma: Luma | None = None
 
     def check(self) -> None:
         is_own, scale = isinstance(self.scale, str), 1.0 if isinstance(self.scale, str) else self.scale
@@ -68,6 +73,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         """Return the spec with the range of the normalized values."""
         need_channels("mean", self.mean, image.channels)
         need_channels("std", self.std, image.channels)
+        if self.luma is not None and (image.channels != 3 or image.values == "real"):
+            raise PipelineError('"luma" requires an image with three channels of integers')
         low, high = image.low, image.high
         if isinstance(self.scale, str):
             need_8bit_values(image)
@@ -97,6 +104,10 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if before.fill_value is not None and (before.fill_after or isinstance(self.scale, str)):
             raise PipelineError('must come before a pad with a "value", which is a value of the tensor')
+        if before.luma is not None:
+            raise PipelineError('must come before a normalize with "luma"')
+        if self.luma is not None:
+            return replace(changed(self, luma=None).lower(before, image, key), luma=self.luma)
         if before.erasures:
             raise PipelineError("must come before random_erasing, which fills rectangles with normalized values")
         steps, count = before.arithmetic, image.channels

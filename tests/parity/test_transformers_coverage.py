@@ -1,0 +1,85 @@
+"""Counts the image processors of the installed transformers, and the model types that use them, whose default
+configuration is imported and equals the class bit for bit.
+"""
+
+from collections import defaultdict
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from pixprep import Engine, PipelineError
+from pixprep.importers.transformers import from_transformers
+from pixprep.importers.transformers.classes import PAIRS
+from support.images import png, read, scene
+from support.importing import photos
+
+if find_spec("transformers") is None or find_spec("torchvision") is None:
+    pytest.skip("NO TRANSFORMERS: its classes were not counted", allow_module_level=True)
+
+import transformers
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+
+TIMM = {"input_size": [3, 96, 96], "interpolation": "bicubic", "crop_pct": 0.9, "architecture": "resnet18"}
+FIELDS = {"TimmWrapperImageProcessor": {"pretrained_cfg": TIMM, "architecture": "resnet18"}}
+"""Arguments of classes that cannot be created without arguments."""
+
+
+def model_types():
+    """Return the model types that use each class, by the name of the class without the suffix of a backend."""
+    found = defaultdict(set)
+    for model_type, names in IMAGE_PROCESSOR_MAPPING_NAMES.items():
+        for name in names.values() if isinstance(names, dict) else [names]:
+            if name:
+                found[name.removesuffix("Fast").removesuffix("Pil")].add(model_type)
+    return found
+
+
+def first_difference(name):
+    """Return the name of the first output that differs from that of the class, or an empty string.
+
+    Raises:
+        PipelineError: The class or its default configuration is not supported.
+    """
+    fields = FIELDS.get(name, {})
+    pipeline, own = from_transformers({"image_processor_type": name, **fields}), getattr(transformers, name)(**fields)
+    encoded = [*photos()[:2], png(scene(301, 259))]
+    with Engine(pipeline, threads=2) as engine:
+        batch = engine.run_batch(encoded)
+    for index, image in enumerate(encoded):
+        photo = read(image).convert("RGB")
+        kind = "pt" if name == "TimmWrapperImageProcessor" else "np"
+        expected = own([photo, photo] if name in PAIRS else photo, return_tensors=kind)
+        expected = {"pixel_values": expected} if isinstance(expected, np.ndarray) else expected
+        for output, values in batch.outputs.items():
+            ours, key = np.asarray(values[index]), "pixel_values" if output == "tensor" else output
+            if key not in expected and not ours.size:  # an image without tiles
+                continue
+            theirs = np.asarray(expected[key])
+            theirs = theirs[:, 0] if name in PAIRS else theirs
+            while theirs.ndim > ours.ndim and len(theirs) == 1:
+                theirs = theirs[0]
+            if ours.dtype != theirs.dtype or not np.array_equal(ours.reshape(theirs.shape), theirs):
+                return f"{name}: {output}"
+    return ""
+
+
+def test_the_classes_and_model_types_that_are_equal_are_counted(capsys):
+    types, equal, refused, wrong = model_types(), [], [], []
+    for name in types:
+        try:
+            difference = first_difference(name)
+        except PipelineError:
+            refused.append(name)
+            continue
+        (wrong if difference else equal).append(difference or name)
+    covered = {model_type for name in equal for model_type in types[name]}
+    every = set().union(*types.values())
+    with capsys.disabled():
+        print(
+            f"\ntransformers {transformers.__version__}: {len(equal)} of {len(types)} classes are equal, "
+            f"{len(covered)} of {len(every)} model types; refused: {', '.join(sorted(refused))}"
+        )
+    assert wrong == []
+    assert len(equal) >= 118
+    assert len(covered) >= 200
