@@ -15,7 +15,7 @@
 #   make mutants MODULES=placement.py       mutation tests of a module; COUNT=300 selects random mutants
 #   make docs-site                          build the documentation site in build/site; warnings are errors (1 minute)
 #   make words                              count the hard-to-read texts of each folder
-#   make parity-processors CONFIGURATIONS=5 compare random configurations of image processors of transformers
+#   make parity-processors CONFIGURATIONS=8 compare random configurations of image processors of transformers
 #   make parity-tensorflow                  compare pixels with TensorFlow, Keras and DALI (3 GB)
 #   make models                             compare the recipes of docs/models.md with the packages of their models (2 GB)
 #   make tensorrt                           check models with TensorRT's parser and builder, without a GPU (1 GB)
@@ -193,7 +193,7 @@ parity: .venv-parity/.done
 	    tests/engine/test_opencv_warp.py tests/engine/test_alignment.py
 
 # CONFIGURATIONS and SEED: random configurations of each image processor of transformers with each backend.
-CONFIGURATIONS = 5
+CONFIGURATIONS = 8
 SEED = 0
 parity-processors: .venv-parity/.done
 	PIXPREP_CONFIGURATIONS=$(CONFIGURATIONS) PIXPREP_SEED=$(SEED) \

@@ -20,7 +20,7 @@ Layout = str
 FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
-Alpha = Literal["drop", "white"]
+Alpha = Literal["drop", "white", "checkerboard"]
 Luma = Literal["torchvision", "numpy"]
 Like = Literal[
     "pillow",

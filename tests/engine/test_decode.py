@@ -138,6 +138,7 @@ def test_a_bmp_with_zero_alpha_everywhere_is_opaque():
     some = bytearray(encoded)
     some[-1] = 0  # alpha of the top right pixel
     assert decode(bytes(some), alpha="white")[0, 8].tolist() == [255, 255, 255]
+    assert decode(bytes(some), alpha="checkerboard")[0, 8].tolist() == [153, 153, 153]
 
 
 def test_images_never_share_a_buffer():

@@ -114,6 +114,9 @@ def drawn(name, numbers):
         fields |= {"min_image_tokens": least, "max_image_tokens": least + int(numbers.integers(0, 60))}
         fields |= {"merge_size": int(numbers.integers(1, 4)), "patch_expand_factor": int(numbers.integers(1, 3))}
         fields["temporal_patch_size"] = int(numbers.integers(1, 4))
+    elif name == "Inkling2ImageProcessor":
+        side = fields.pop("patch_size") + fields.pop("resample")
+        fields["size"] = {"height": side, "width": side}
     elif name != "NeoMMEImageProcessor":
         factor = fields["patch_size"] * 4
         least = int(numbers.integers(1, 40 * factor))

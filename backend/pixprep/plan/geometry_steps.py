@@ -40,6 +40,7 @@ class Window(GeometryStep):
         always: Sides that are padded to the next multiple even if they are multiples already: both, the width, or none.
         root: If given, ``int(sqrt(side / 2) * root)`` pixels are added before and after each side.
         fraction: Edge length of the square as a fraction of ``side``.
+        refuses_empty: Whether an image with a square of 0 pixels is rejected. If false, one pixel is kept.
         side: Side of the image that determines the edge length of the square.
         place: Position of the window.
 
@@ -68,6 +69,7 @@ class Window(GeometryStep):
     always: Literal["both", "width"] | None = None
     root: float | None = None
     fraction: float = 1.0
+    refuses_empty: bool = False
     side: Literal["shorter", "longer"] = "shorter"
     place: Literal["fixed", "free", "share", "share32", "center", "top_left"]
     top: float = 0
@@ -96,7 +98,10 @@ class Window(GeometryStep):
 
         ``top`` and ``left`` are negative if the window begins outside of the image.
         """
-        square = max(1, int(self.fraction * (min if self.side == "shorter" else max)(height, width)))
+        square = int(self.fraction * (min if self.side == "shorter" else max)(height, width))
+        if square == 0 and self.refuses_empty:
+            raise ImageError("DOES_NOT_FIT", f"{self.fraction:g} times a side of {height} x {width} pixels is 0 pixels")
+        square = max(1, square)
         is_free = self.multiple is not None or self.root is not None
         free = [self.padded(side, axis) if is_free else square for axis, side in enumerate((height, width))]
         top, rows = self._on_axis(height, self.top, free[0] if self.height is None else self.height)

@@ -33,7 +33,7 @@ def levels(
     bits: int,
     window: tuple[int, int] | None,
     is_inverted: bool,
-    is_on_white: bool,
+    keeps_transparency: bool,
     warn: Callable[[str, str], None],
 ) -> Image.Image:
     """Return an image with 8 bits per sample, in a mode with one channel per sample.
@@ -44,7 +44,7 @@ def levels(
         bits: Number of bits per sample. Signed samples have 16 bits.
         window: Sample values that are mapped to 0 and 255. None means that the high byte of each sample is kept.
         is_inverted: Whether the value 0 is white.
-        is_on_white: Whether transparent pixels must be preserved, so that they can be composited onto white.
+        keeps_transparency: Whether transparent pixels must be preserved, so that they can be composited later.
         warn: Function that is called with the kind of a warning and its message if the image has only few different
             pixel values left.
 
@@ -52,7 +52,7 @@ def levels(
         ImageError: UNSUPPORTED: A window is specified and Pillow cannot read all bytes of the samples, or the samples
             are signed and no window is specified.
     """
-    transparent = image.info.get("transparency") if is_on_white else None
+    transparent = image.info.get("transparency") if keeps_transparency else None
     if image.mode == "I" and window is None:
         raise ImageError(
             "UNSUPPORTED", 'an image with signed 16-bit samples: set "window" in decode to convert them to 8 bits'

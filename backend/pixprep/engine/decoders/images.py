@@ -364,13 +364,13 @@ class CpuDecoder:
                 else:
                     memory.take(image.height * image.width)
                     self._check_frames(encoded, name)
-                pixels, is_on_white = None, self._plan.alpha == "white"
-                if name == "webp" and not self._is_gray and not is_on_white:
+                pixels, alpha = None, self._plan.alpha
+                if name == "webp" and not self._is_gray and alpha == "drop":
                     buffer = memory.buffer(4 * image.height * image.width)
                     pixels = webp.decoded(encoded, buffer.reshape(image.height, image.width, 4))
                 if pixels is None:
                     eight = self._eight_bits(image, encoded, name, page)
-                    pixels = array_of(eight, is_gray=self._is_gray, is_on_white=is_on_white)
+                    pixels = array_of(eight, is_gray=self._is_gray, alpha=alpha)
                 if KINDS[name].turns:  # only now, because the EXIF data may follow the pixels of a PNG
                     orientation = exif_orientation(exif_of(image))
                 return (
@@ -406,7 +406,7 @@ class CpuDecoder:
             bits=bits,
             window=self._plan.window,
             is_inverted=page is not None and page.is_inverted,
-            is_on_white=self._plan.alpha == "white",
+            keeps_transparency=self._plan.alpha != "drop",
             warn=self._warn,
         )
 

@@ -17,6 +17,7 @@ from pixprep.engine.decoders import USUAL
 from pixprep.engine.decoders.exif import exif_orientation
 from pixprep.engine.decoders.png import samples
 from pixprep.errors import ImageError, SetupError, printable
+from pixprep.spec import Alpha
 
 U8 = npt.NDArray[np.uint8]
 
@@ -37,13 +38,22 @@ def prepare_avif() -> None:
     AvifImagePlugin.DEFAULT_MAX_THREADS = 1
 
 
-def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
+def _on_checkerboard(image: Image.Image) -> Image.Image:
+    """Composite an RGBA image onto a checkerboard, with the integer arithmetic of transformers' Inkling 2."""
+    rows, columns = np.arange(image.height)[:, None] // 8, np.arange(image.width) // 8
+    board = np.where((rows + columns) % 2 == 0, 204, 153)[:, :, None]
+    pixels = np.asarray(image).astype(np.int32)
+    opacity = pixels[:, :, 3:]
+    return Image.fromarray(((pixels[:, :, :3] * opacity + board * (255 - opacity) + 127) // 255).astype(np.uint8))
+
+
+def array_of(image: Image.Image, *, is_gray: bool, alpha: Alpha) -> U8:
     """Return the pixels of an image, uint8, (height, width, 1) gray, or (height, width, 4) RGB with an unused byte.
 
     Args:
         image: Pillow image with 8 bits per sample.
         is_gray: Whether to convert the image to gray.
-        is_on_white: Whether to composite a transparent image onto white.
+        alpha: Treatment of a transparent image, as in the op ``decode``.
     """
     if image.format == "BMP" and image.mode == "RGBA" and image.getchannel("A").getextrema() == (0, 0):
         image = image.convert(
@@ -51,9 +61,12 @@ def array_of(image: Image.Image, *, is_gray: bool, is_on_white: bool) -> U8:
         )  # the writer did not set the fourth byte; browsers also show such an image as opaque
     # As in transformers' convert_to_rgb, an image is transparent if it has an alpha channel, or a transparent color or
     # palette entry.
-    if is_on_white and ("A" in image.getbands() or image.info.get("transparency") is not None):
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+    if alpha != "drop" and ("A" in image.getbands() or image.info.get("transparency") is not None):
+        image = image.convert("RGBA")
+        if alpha == "white":
+            image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+        else:
+            image = _on_checkerboard(image)
     if image.mode == "P":  # via RGBA, because Pillow warns if it converts a palette with alpha to any other mode
         image = image.convert("RGBA")
     if is_gray:

@@ -59,7 +59,7 @@ from pixprep.pipeline.ops import (
 )
 from pixprep.pipeline.ops.decode import MAX_FRAMES
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.spec import Filter, Layout, Like, TensorDType
+from pixprep.spec import Alpha, Filter, Layout, Like, TensorDType
 
 log = logging.getLogger(__name__)
 
@@ -168,10 +168,11 @@ def from_transformers(
         is_padded = fields.flag("do_pad") and not (pads or outputs or tail)
         padded_size = _padded_size(fields, processor, geometry) if is_padded else ()
         clip = _clip(fields, processor, frames) if is_video else None
+        alpha: Alpha = "checkerboard" if processor == "Inkling2ImageProcessor" else "white"
         decode = Decode(
             color="bgr" if processor in BGR or fields.flag("do_flip_channel_order") else "rgb",
             apply_exif_orientation=apply_exif_orientation,
-            alpha="white" if fields.flag("do_convert_rgb") and "do_convert_rgb" not in unused else "drop",
+            alpha=alpha if fields.flag("do_convert_rgb") and "do_convert_rgb" not in unused else "drop",
         )
         version = fields.text("transformers_version", "")
     if processor in FRAMES:

@@ -225,6 +225,7 @@ FORMS: dict[str, Form | None] = {
         others=_NO_TILES | {"patches_grid": lambda processed: [[1, 1]] * len(processed.batch)},
     ),
     "NemotronH_Omni_Reasoning_V3ImageProcessor": _PATCHES._replace(counted=None),
+    "Inkling2ImageProcessor": None,
     "Lfm2VlImageProcessor": None,
     "MiniCPMOcrImageProcessor": None,
     "MiniCPMV4_6ImageProcessor": None,

@@ -143,7 +143,7 @@ WITHOUT_PIL = (
     *("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor"),
     *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),
     *("Kimi_K25ImageProcessor", "MuseGlimmerImageProcessor", "PPLCNetImageProcessor", "PPOCRV6SmallRecImageProcessor"),
-    *("CHMv2ImageProcessor", "InklingImageProcessor"),
+    *("CHMv2ImageProcessor", "Inkling2ImageProcessor", "InklingImageProcessor"),
     *("NemotronH_Omni_Reasoning_V3ImageProcessor", "DepthProImageProcessor", "PPDocLayoutV4ImageProcessor"),
     *("RfDetrImageProcessor", "SLANeXtImageProcessor", "Sapiens2ImageProcessor", "UVDocImageProcessor"),
     *("Lfm2VlImageProcessor", "MiniCPMOcrImageProcessor", "MiniMaxM3VLImageProcessor", "UnlimitedOcrImageProcessor"),

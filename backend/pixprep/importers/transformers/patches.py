@@ -153,6 +153,14 @@ PATCHED: dict[str, Patched] = {
         _qwen(patch_expand_factor=1, min_image_tokens=16, max_image_tokens=8000) | {"size": {"longest_edge": 1}}
     ),
     "GlmImageImageProcessor": Patched(_qwen(has_pixels=True), is_halved=True),
+    "Inkling2ImageProcessor": Patched(
+        class_fields((40, 40), BICUBIC, HALF, do_convert_rgb=True) | dict.fromkeys(("do_resize", "resample")),
+        layout="hwc",
+        is_flat=False,
+        has_resize=False,
+        is_always_float=True,
+        patch_field="size",
+    ),
     "Kimi_K25ImageProcessor": Patched(
         class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=14, merge_size=2, max_patches=16384)
         | {"size": {"max_height": 512, "max_width": 512}},
@@ -219,7 +227,10 @@ def patched(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made
         PipelineError: A field is not supported.
     """
     row = PATCHED[processor]
-    patch = fields.length(row.patch_field, MAX_PATCH)
+    if row.patch_field == "size":
+        patch = Fields(fields.mapping("size"), fields.where).length("height", MAX_PATCH)
+    else:
+        patch = fields.length(row.patch_field, MAX_PATCH)
     made = _FAMILIES.get(processor, _by_pixels)(fields, row, patch, row.filter or filter_, like)
     return made if fields.flag("do_resize") or not row.has_resize else made._replace(geometry=[])
 
@@ -338,6 +349,17 @@ def _glm5(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
     return Made([resize], outputs)
 
 
+def _inkling2(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    if fields.mapping("size") != {"height": patch, "width": patch}:
+        fields.refuse("size", "must have equal height and width")
+    size = ResizeByRule(rule="keep", size=MAX_OPEN_SIDE, filter=filter_, like=like)
+    outputs: list[Op] = [
+        Patches(patch, layout=row.layout, flat=row.is_flat, name="pixel_values"),
+        PatchGrid(patch, order="thw", name="image_grid_thw"),
+    ]
+    return Made([size, Pad(multiple=patch, anchor="top_left", value=-1.0)], outputs)
+
+
 def _minicpm(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
     del row
     _check_resized(fields)
@@ -441,6 +463,7 @@ _FAMILIES = {
     "Gemma4UnifiedImageProcessor": _gemma,
     "Glm5NextImageProcessor": _glm5,
     "NemotronH_Omni_Reasoning_V3ImageProcessor": _nemotron,
+    "Inkling2ImageProcessor": _inkling2,
     "Lfm2VlImageProcessor": _lfm2,
     "MiniCPMOcrImageProcessor": _minicpm,
     "MiniCPMV4_6ImageProcessor": _minicpm,

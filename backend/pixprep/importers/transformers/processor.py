@@ -446,7 +446,11 @@ def _accepted(image: Any, *, is_rgb: bool, layout: Any) -> Encoded | Kept:
         if not is_rgb and image.mode != "RGB":
             raise ImageError("UNSUPPORTED", f'the mode {image.mode} is not RGB: pass image.convert("RGB")')
         try:  # a copy of an image has no format, for which ``array_of`` has an exception
-            return Kept(array_of(image if image.mode == "RGB" else image.copy(), is_gray=False, is_on_white=is_rgb))
+            return Kept(
+                array_of(
+                    image if image.mode == "RGB" else image.copy(), is_gray=False, alpha="white" if is_rgb else "drop"
+                )
+            )
         except (OSError, SyntaxError, ValueError) as error:
             raise ImageError("CORRUPT", f"Pillow cannot decode it: {printable(error)}") from None
     try:

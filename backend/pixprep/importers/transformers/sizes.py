@@ -225,7 +225,7 @@ def _perceiver(fields: Fields, filter_: Filter, like: Like) -> Made:
         fraction = size[0] / crop[0]
         if fraction != size[1] / crop[1] or fraction > 1:
             fields.refuse("crop_size", "must be at least size, and have the same ratio to it on both sides")
-        ops.insert(0, CenterCrop(fraction=fraction, rounding="down"))
+        ops.insert(0, CenterCrop(fraction=fraction, rounding="down", smaller="refuse"))
     return Made(ops, [_tensor()])
 
 

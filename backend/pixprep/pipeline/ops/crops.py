@@ -41,7 +41,8 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's
             EfficientNet).
         smaller: Treatment of an image that is smaller than the crop in height or width: ``pad``, the default, pads it,
-            and ``refuse`` rejects it, as DALI does.
+            and ``refuse`` rejects it, as DALI does. With ``fraction``, ``refuse`` rejects an image with a crop of 0
+            pixels; by default, one pixel is kept.
 
     Example:
         {"op": "center_crop", "height": 224}
@@ -61,8 +62,8 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         settle(self, "width", self.height)
         if self.fraction is None:
             settle(self, "smaller", "pad")
-        elif self.smaller is not None:
-            raise PipelineError('"smaller" requires "height" and "width"')
+        elif self.smaller == "pad":
+            raise PipelineError('"smaller": "pad" requires "height" and "width"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the crop; reject normalized images that would be padded, because 0 is then not black."""
@@ -91,6 +92,7 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             height=self.height,
             width=self.width,
             fraction=self.fraction or 1.0,
+            refuses_empty=self.fraction is not None and self.smaller == "refuse",
             place="center",
             rounding=self.rounding,
             beyond="refuse_smaller" if self.smaller == "refuse" else "fill",

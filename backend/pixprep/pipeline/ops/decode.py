@@ -57,7 +57,8 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             option requires a resize with ``"like": "pillow"``, antialiasing, and a filter other than ``nearest`` and
             ``box``.
         alpha: Treatment of transparent images. ``drop`` keeps the colors as they are stored, like Pillow's
-            ``convert("RGB")``. ``white`` composites the image on white first, like Hugging Face's ``do_convert_rgb``. A
+            ``convert("RGB")``. ``white`` composites the image on white first, like Hugging Face's ``do_convert_rgb``.
+            ``checkerboard`` composites it on squares of 8 x 8 pixels with the gray values 204 and 153 (Inkling 2). A
             BMP whose alpha is 0 everywhere is treated as opaque, as in browsers.
         window: Two sample values, low and high, which become the pixel values 0 and 255. The window applies to PNG and
             TIFF files with more than 8 bits per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 /
