@@ -435,7 +435,8 @@ def modules(folder):
         from_dlpack=from_dlpack,
         asnumpy=np.array,
         empty=empty,
-        RawKernel=lambda code, name: lambda grid, block, arguments: None,  # noqa: ARG005  (the real kernel only waits)
+        # the real kernel only waits
+        RawKernel=lambda code, name: lambda grid, block, arguments: Stream.current().add(lambda: None),  # noqa: ARG005
         cuda=cuda,
         get_default_memory_pool=MemoryPool,
         get_default_pinned_memory_pool=MemoryPool,

@@ -30,6 +30,7 @@ gpu_speed.CHECKED, gpu_speed.KERNELS, gpu_speed.THRESHOLDS = 1, (("bilinear", "f
 workloads.real_photos = lambda: sorted((workloads.ROOT / "client_examples" / "images").glob("*.jpg"))
 small = dict(sizes=["500x375"], batches=[1, 3])
 for step, options in {{
+    "stream_order": dict(decodes=3),
     "facts": {{}},
     "speeds": small | dict(threads=[2, 1], decoders=["consistent"], rounds=1, seconds=0),
     "thresholds": dict(sizes=["500x375"], batch=2, seconds=0),
@@ -137,6 +138,10 @@ def test_every_contender_and_kernel_is_measured(rows):
     moved = [row for row in of(rows, "handover") if row["library"] == "cupy"]
     assert [row["non_blocking"] for row in moved] == [False, True]
     assert all(row["ms"].keys() == {"host, alone", "alone", "host, before a step", "before a step"} for row in moved)
+    # the decoders of the mock write at once, and it has no hardware engine here
+    hardware, cuda = of(rows, "stream_order")
+    assert (hardware["order"], "early" in hardware) == ("hardware", False)
+    assert (cuda["order"], cuda["early"], cuda["decodes"]) == ("CUDA", 3, 3)
     assert of(rows, "facts")[0]["gpu"] == "Fake GPU"
     (load,) = of(rows, "served")
     assert (load["count"], load["images_per_s"] > 0) == (1, True)
@@ -156,6 +161,30 @@ def test_the_page_shows_measurements_and_failures(rows, module):
     assert "## Served" in text
     assert "contenders engine images_per_s" in text
     assert all(len(line) <= 120 for line in text.splitlines() if not line.startswith("|"))
+
+
+def test_the_page_shows_forecasts_beside_measurements(module):
+    rates = {"engine": {"images_per_s": 9000.0}, "raw": {"images_per_s": 10_000.0}}
+    cell = {"step": "speed", "size": "500x375", "decoder": "consistent", "contenders": rates}
+    rows = [
+        {"step": "stream order", "order": "hardware", "early": 19, "decodes": 20},
+        *({**cell, "threads": threads, "batch": 128} for threads in (15, 4)),
+        {"step": "kernels", "size": "500x375", "batch": 128, "levels": "kept", "device_ms": {"median": 0.08}},
+    ]
+    lines = module("gpu_page").page(rows).splitlines()
+    shown = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in lines if line.count(" | ") == 2}
+    measured = {what: cells[1].removesuffix(" |") for what, cells in shown.items()}
+    forecasts = [what for what, *_ in module("gpu_page").FORECASTS]
+    assert [measured[what] for what in forecasts] == [
+        "0.95",
+        "not run",
+        "10,000.0",
+        "0.9",
+        "not run",
+        "not run",
+        "1,600,000",
+    ]
+    assert shown[forecasts[2]][0] == "12,000 to 22,000"
 
 
 def test_the_page_matches_the_results(module):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -32,13 +32,54 @@ PIXELS = (
     'with libjpeg-turbo. "Far" means that pixels differ by more than 4 on average, or that the shape differs. '
     '"Unsteady" means that the pixels of one JPEG depend on its batch or on its position in the batch.'
 )
+FORECASTS_HEAD = (
+    "The forecasts were estimated on paper before the hour, for an H100 and photos of 500 x 375 pixels. The last "
+    "column contains the measurements; if several numbers of threads were measured, it contains the highest value."
+)
+SIZE = "500x375"
 FAR = 4.0
 LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
 
 
+def _early(decoder: str) -> Callable[[Row], float | None]:
+    """Return a function that returns the fraction of a decoder's early writes from its row."""
+    return lambda row: row["early"] / row["decodes"] if row.get("order") == decoder and "early" in row else None
+
+
+def _rate(batch: int, *, is_ratio: bool) -> Callable[[Row], float | None]:
+    """Return a function that returns the rate of nvImageCodec alone, or the engine's rate in relation to it."""
+
+    def rate(row: Row) -> float | None:
+        if "contenders" not in row or (row["size"], row["decoder"], row["batch"]) != (SIZE, "consistent", batch):
+            return None
+        engine, raw = (float(row["contenders"][name]["images_per_s"]) for name in ("engine", "raw"))
+        return round(engine / raw, 3) if is_ratio else raw
+
+    return rate
+
+
+def _kernels(row: Row) -> float | None:
+    """Return the images/s of the kernels, if the row contains their time for the largest batch."""
+    is_it = "device_ms" in row and (row["size"], row["batch"], row["levels"]) == (SIZE, 128, "kept")
+    return round(1e3 * row["batch"] / row["device_ms"]["median"]) if is_it else None
+
+
+FORECASTS: Sequence[tuple[str, str, Callable[[Row], float | None]]] = (
+    ("fraction of the hardware engine's decodes that write before their turn in the stream", "1", _early("hardware")),
+    ("fraction of the CUDA decodes that write before their turn in the stream", "0", _early("CUDA")),
+    ("nvImageCodec alone, batch 128, images/s", "12,000 to 22,000", _rate(128, is_ratio=False)),
+    ("the engine's rate / that of nvImageCodec alone, batch 128", "0.9 or more", _rate(128, is_ratio=True)),
+    ("the same, batch 32", "0.75 to 0.85", _rate(32, is_ratio=True)),
+    ("the same, batch 8", "0.75 to 0.85", _rate(8, is_ratio=True)),
+    ("kernels alone, batch 128, images/s", "2,000,000", _kernels),
+)
+"""Quantity, forecast, and a function that returns the measured value from its row, or None."""
+
+
 def page(rows: Sequence[Row]) -> str:
     """Return the text of the page."""
-    parts = [*_wrong(rows), *_pixels(rows), *_steps(rows)] if rows else [fill(NOT_RUN, LINE)]
+    parts = [*_wrong(rows), *_forecasts(rows), *_pixels(rows), *_steps(rows)]
+    parts = parts if rows else [fill(NOT_RUN, LINE), *_forecasts(rows)]
     return "\n\n".join(["# On a GPU", fill(HEAD, LINE), *parts]) + "\n"
 
 
@@ -74,6 +115,16 @@ def _wrong(rows: Sequence[Row]) -> Iterator[str]:
     for row in ended:
         if summary := [line for line in row.get("said", "").splitlines() if "SUMMARY" in line]:
             yield f"{row['step']}: {'; '.join(summary)}"
+
+
+def _forecasts(rows: Sequence[Row]) -> Iterator[str]:
+    yield f"## Forecasts\n\n{fill(FORECASTS_HEAD, LINE)}"
+    found = [[value for row in rows if (value := measured(row)) is not None] for *_, measured in FORECASTS]
+    lines = [
+        (what, forecast, max(values) if values else "not run")
+        for (what, forecast, _), values in zip(FORECASTS, found, strict=True)
+    ]
+    yield _table(("what", "forecast", "measured"), lines)
 
 
 def _pixels(rows: Sequence[Row]) -> Iterator[str]:

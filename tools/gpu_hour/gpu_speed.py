@@ -43,7 +43,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.options import EngineOptions
 from pixprep.gpu import nvrtc
 from pixprep.gpu.device import Gpu
-from pixprep.gpu.nvimagecodec import MAX_STREAMS, on_host
+from pixprep.gpu.nvimagecodec import MAX_STREAMS, on_host, to_array
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.training.recycling import COPIES, Copies, Recycler
 
@@ -359,6 +359,45 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
                 assert not isinstance(image, pp.ImageError)
                 arrays.append(cupy.asarray(on_host(image.pixels)))  # the decoder reuses its memory
     return arrays
+
+
+def stream_order(add: Callable[..., None], *, decodes: int = 20) -> None:
+    """Test whether a decode writes its pixels before the work in front of it in its stream has finished.
+
+    The stream first runs a slow kernel, and then copies the pixels of a JPEG. A second JPEG is decoded into the same
+    memory. If the copy differs from the first JPEG, the decode wrote too early.
+    """
+    first, second = (np.frombuffer(each, np.uint8) for each in photos("500x375", 2))
+    spin, cycles = cupy.RawKernel(SPIN, "spin"), 1 << 27  # 67 ms at 2 GHz
+    nvrtc.library(cupy.cuda.runtime.runtimeGetVersion() // 1000)
+    kinds = {"hardware": (nvimgcodec.HW_GPU_ONLY,), "CUDA": (nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU)}
+    for name, those in kinds.items():
+        stream = cupy.cuda.Stream(non_blocking=True)
+        backends, options = [nvimgcodec.Backend(kind) for kind in those], {"cuda_stream": int(stream.ptr)}
+        try:
+            decoder = nvimgcodec.Decoder(device_id=0, max_num_cpu_threads=1, backends=backends, options="")
+            images = decoder.decode([nvimgcodec.CodeStream(first)], **options)
+        except RuntimeError as error:  # the machine has no such decoder
+            add(order=name, why=str(error))
+            continue
+        if images == [None]:
+            add(order=name, why="the decoder rejects the photo")
+            continue
+        early = 0
+        with stream:
+            for _ in range(decodes):
+                decoder.decode([nvimgcodec.CodeStream(first)], images=images, **options)
+                pixels = to_array(images[0])
+                before = on_host(pixels)
+                height, width, channels = pixels.shape
+                n_bytes = (height - 1) * pixels.strides[0] + width * channels
+                kept = cupy.empty(n_bytes, np.uint8)
+                spin((1,), (1,), (np.int64(cycles),))
+                kept.data.copy_from_device_async(pixels.data, n_bytes, stream)
+                decoder.decode([nvimgcodec.CodeStream(second)], images=images, **options)
+                copy = on_host(cupy.ndarray(pixels.shape, np.uint8, kept.data, pixels.strides))
+                early += not np.array_equal(copy, before)
+        add(order=name, early=early, decodes=decodes)
 
 
 def kernel(pixels: Sequence[Any], roof: float, *, filter_name: str, dtype: str, levels: str) -> dict[str, Any]:

@@ -76,6 +76,7 @@ _PIXELS = {
     "pixels, CPU": "CPU and not codes",
 }
 STEPS = {
+    "stream order": Step(25, _speed("stream_order")),
     "machine": Step(40, _speed("facts")),
     **{name: Step(150, _tests("test_decode.py", only)) for name, only in _PIXELS.items()},
     "kernels against the CPU": Step(150, _tests("test_kernel.py", "every_case or fast_kernels")),
@@ -98,6 +99,7 @@ STEPS = {
 }
 CALLS: Mapping[str, Sequence[Sequence[str]]] = {
     "first": (
+        ("stream order",),
         ("machine",),
         (*_PIXELS, "kernels against the CPU"),
         *(
