@@ -236,6 +236,9 @@ REFUSED = {
     "batch of 8": row(("FLOAT", [8, 3, 32, 48]), FLOATS, 'batch size of input "x" is fixed at 8: export the model'),
     "six channels": row(("FLOAT", ["N", 6, 32, 48]), FLOATS, "6 channels, such as 2 stacked images, do not fit"),
     "features": row(("FLOAT", NCHW), FLOATS, 'has the input "f", TYPE_FP32', extras=[("f", "FLOAT", ["N", 256, 8, 8])]),
+    "billions of thresholds": row(
+        ("FLOAT", NCHW), FLOATS, 'has the input "conf", TYPE_FP32', extras=[("conf", "FLOAT", [1 << 31])]
+    ),
     "mask of unknown padding": row(
         ("FLOAT", ["N", 3, "H", "W"]),
         [*PADDED[:2], *PADDED[3:]],

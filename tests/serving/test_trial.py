@@ -16,6 +16,7 @@ from pixprep.cli import main
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, try_out
 from pixprep.serving.repository.trial import MAX_ONNX_BYTES, to_probabilities
+from support import detectors
 from support.images import photo, png
 
 RED = png(np.full((20, 20, 3), (200, 20, 10), np.uint8))
@@ -98,11 +99,21 @@ def test_a_detector_has_no_classes_unless_an_output_has_labels(tmp_path):
     assert last.startswith('"scores": rose 0.')
 
 
-def test_a_missing_transform_is_only_noted_for_positions(tmp_path):
-    """A detector returns boxes and logits, so it needs a transform to map the boxes back.
+def test_the_objects_of_a_detector_are_listed(tmp_path):
+    model = detectors.save(tmp_path / "m.onnx")
+    tail = [pp.transform(), pp.original_size(), pp.tensor()]
+    build(
+        tmp_path / "models",
+        pipeline=pp.Pipeline([pp.decode(), pp.letterbox(320, 320), pp.normalize(), *tail]),
+        onnx=model,
+    )
+    things = detectors.photo(480, 640, red=(130, 90, 290, 330), blue=(380, 180, 510, 410))
+    last = "2 objects: red box 0.82 [130, 90, 290, 330], blue box 0.82 [380, 180, 510, 410]"
+    assert classes(tmp_path / "models", png(things)) == ['"output0": float32 [6, 8]', last]
+    assert classes(tmp_path / "models")[1:] == ["0 objects"]
 
-    A text recognizer such as PaddleOCR's returns scores per token, which have no position in the photo.
-    """
+
+def test_outputs_of_a_detector_without_a_size_have_only_shapes(tmp_path):
     text = """<ir_version: 8, opset_import: ["": 18]>
     heads (float[batch, 3, 16, 16] images) => (float[batch, 40, 97] tokens, float[batch, n, k] logits,
                                                float[batch, n, k] dets) {
@@ -122,7 +133,7 @@ def test_a_missing_transform_is_only_noted_for_positions(tmp_path):
     assert classes(tmp_path / "models") == [
         '"tokens": float32 [40, 97]',
         '"logits": float32 [9, 5]',
-        '"dets": float32 [9, 5]; "transform" maps it to the photo',
+        '"dets": float32 [9, 5]',
     ]
 
 

@@ -30,7 +30,7 @@ GEOMETRY_OUTPUTS = ("transform", "original_size")
 """Names of the pipeline's outputs that map coordinates back to the photo."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
-_SIZE_OUTPUT = "image_size"
+SIZE_OUTPUT = "image_size"
 """Name of the pipeline's output with the size of the tensor, which forms with normalized coordinates need."""
 
 
@@ -131,7 +131,7 @@ def detections(
     Raises:
         PixprepError: The form of the outputs is not supported; or it is ambiguous, and ``task`` must be passed.
     """
-    others = {name: array for name, array in outputs.items() if name not in (*GEOMETRY_OUTPUTS, _SIZE_OUTPUT)}
+    others = {name: array for name, array in outputs.items() if name not in (*GEOMETRY_OUTPUTS, SIZE_OUTPUT)}
     lost = PixprepError(
         f"the outputs are {', '.join(outputs)}: mapping boxes to the photo needs the outputs transform and "
         "original_size; add these ops before tensor"
@@ -142,7 +142,7 @@ def detections(
         name for name, array in others.items() if array.dtype.kind not in "fiub" or not np.isfinite(array).all()
     ]:
         raise PixprepError(f'output "{bad[0]}" is not numeric, or has values that are NaN or infinite')
-    sides = outputs.get(_SIZE_OUTPUT)
+    sides = outputs.get(SIZE_OUTPUT)
     found = read(others, Given(task, keypoints, None if sides is None else (float(sides[0]), float(sides[1]))))
     if not found.is_of_photo and "transform" not in outputs:
         raise lost

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ CONSTANTS: dict[str, Any] = {
 }
 """Values of inputs that have one usual value in serving, by the name of the input. The thresholds are the defaults of
 ``pixprep.detections``."""
+_MAX_VALUES = 1 << 20
+"""Maximum number of values of an input besides the image, because a file may declare any length."""
 _MAX_PASSED = 3
 """Maximum number of dimensions of an input that clients send, including its batch dimension."""
 
@@ -239,6 +242,8 @@ class Adapter:
     def _complete(self, tensor: Tensor) -> None:
         """Provide an input that no pipeline returns: a constant, a mask, or a value that clients send."""
         shape, name = tensor.shape, tensor.name
+        if prod(map(abs, shape or ())) > _MAX_VALUES:
+            return  # ``pair`` rejects this input
         if name in self.constants:
             self._fill(tensor, self.constants[name])
         elif shape is None or name in OPS_OF_INPUTS or not self._fed:

@@ -29,7 +29,7 @@ def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, s
     tensors = [pipeline.outputs[name] for name in pairs.values() if pipeline.outputs[name].spec.layout is not None]
     if not tensors or len(tensors) < len(pairs) or any(isinstance(op, Transform) for op in pipeline.side_ops):
         return []  # a model that receives the size or scale of the photo may map the boxes by itself
-    boxes = [output for output in classifier.outputs if are_boxes(output, tensors[0].spec)]
+    boxes = [output for output in classifier.outputs if _are_boxes(output, tensors[0].spec)]
     if not boxes:
         return []
     lost = " The detector cannot find objects that center_crop cuts off." * any(
@@ -42,7 +42,7 @@ def lost_boxes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, s
     ]
 
 
-def are_boxes(output: Tensor, image: TensorSpec) -> bool:
+def _are_boxes(output: Tensor, image: TensorSpec) -> bool:
     """Return whether an output looks like boxes.
 
     The criteria are the name of the output, rows of four to seven values, or a dimension that equals the number of

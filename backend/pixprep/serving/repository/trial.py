@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -22,14 +22,14 @@ import numpy.typing as npt
 from pixprep.engine.decoders import Encoded
 from pixprep.engine.decoders.turbo import jpeg_of
 from pixprep.engine.engine import Engine
-from pixprep.errors import PipelineError, install
-from pixprep.pipeline.ops import Transform
+from pixprep.errors import PipelineError, PixprepError, install
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.postprocessing.detections import GEOMETRY_OUTPUTS, SIZE_OUTPUT, detections
+from pixprep.serving.repository.exports import Export, read_export
 from pixprep.serving.repository.fit import connect, mend_dims
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Step
 from pixprep.serving.repository.ports import Classifier
-from pixprep.serving.repository.positions import are_boxes
 from pixprep.serving.repository.repository import ONNX_FILE, Repository, Version
 from pixprep.serving.triton.config import PIPELINE_FILE
 from pixprep.show.preview import is_clip, preview
@@ -57,13 +57,11 @@ class _Target:
         feeds: Preprocess model and output that provide each input, by input name. None means that the ensemble has not
             been written yet.
         models: Names of the preprocess models that provide the inputs.
-        names: Names of the preprocess models' outputs in the ensemble, by model and output.
     """
 
     version: Version
     feeds: Mapping[str, tuple[str, str]] | None
     models: frozenset[str]
-    names: Mapping[tuple[str, str], str]
 
 
 def try_out(
@@ -117,19 +115,13 @@ def _targets(
                 names.add(step.model)
                 feeds = {port: sources[tensor] for port, tensor in step.inputs.items()}
                 models = frozenset(model for model, _ in feeds.values())
-                backs = {
-                    (each.model, port): tensor
-                    for each in steps
-                    for port, tensor in each.outputs.items()
-                    if each.model in models
-                }
-                yield _Target(version, feeds, models, backs)
+                yield _Target(version, feeds, models)
     inside = {step.model for steps in wired.values() for step in steps}
     for model in found:
         own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
         version = repository.version_of(Step(own.classifier, {}, {}))
         if model not in inside and model == own.preprocess and version and version.has(ONNX_FILE):
-            yield _Target(version, None, frozenset([model]), {})  # the ensemble has not been written yet
+            yield _Target(version, None, frozenset([model]))  # the ensemble has not been written yet
 
 
 def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
@@ -166,18 +158,18 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
     class_names = read_labels(labels) if labels.is_file() else []
     files = {tensor.name: model.folder / LABELS_OF.format(tensor.name) for tensor in classifier.outputs}
     heads = {name: read_labels(file) for name, file in files.items() if file.is_file()}
-    backs = [
-        target.names.get((producer, op.name or "transform"), op.name or "transform")
+    geometry = {
+        name: tensors[producer][name][0]
         for producer in sorted(target.models)
-        for op in pipelines[producer].side_ops
-        if isinstance(op, Transform)
-    ]
-    if backs and not class_names and not heads:  # outputs of a detector, not class scores
-        images = [output.spec for output in sources.values() if output.spec.layout is not None]
+        for name in (*GEOMETRY_OUTPUTS, SIZE_OUTPUT)
+        if name in tensors[producer]
+    }
+    if GEOMETRY_OUTPUTS[0] in geometry and not class_names and not heads:  # outputs of a detector, not class scores
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
-            is_position = bool(images) and are_boxes(replace(tensor, shape=values.shape), images[0])
-            at = f'; "{backs[0]}" maps it to the photo' * is_position
-            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}{at}'
+            yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}'
+        named_outputs = {tensor.name: values[0] for tensor, values in zip(classifier.outputs, outputs, strict=True)}
+        if geometry.keys() >= {*GEOMETRY_OUTPUTS}:
+            yield from _objects(named_outputs | geometry, read_export(onnx))
         return
     is_compared = len(target.models) > 1  # the photo would be compared with itself
     index = None if heads or is_compared else _scored(classifier, outputs, class_names)
@@ -194,6 +186,21 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
             for number in best
         )
         yield f'"{name}": {", ".join(named)}'
+
+
+def _objects(outputs: Mapping[str, Array], export: Export) -> Iterator[str]:
+    """Yield a line about the objects that a detector found, or the reason why its outputs are not supported."""
+    try:
+        found = detections(outputs, export.task, keypoints=export.keypoints)
+    except (PixprepError, IndexError) as error:
+        yield f"the objects are not shown: {error}"
+        return
+    names = dict(enumerate(export.names))
+    best = [
+        f"{names.get(int(number), f'class {number}')} {score:.2f} {box.round().astype(int).tolist()}"
+        for number, score, box in zip(found.classes[:_BEST], found.scores, found.boxes, strict=False)
+    ]
+    yield f"{len(found.boxes)} object{'s' * (len(found.boxes) != 1)}{': ' * bool(best)}{', '.join(best)}"
 
 
 def example_tensors(pipeline: Pipeline, kind: Literal["noise", "black", "white"]) -> dict[str, Array]:
