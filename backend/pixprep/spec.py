@@ -22,6 +22,7 @@ Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
 Alpha = Literal["drop", "white", "checkerboard"]
 Luma = Literal["torchvision", "numpy"]
+GrayLike = Literal["pillow", "opencv"]
 Like = Literal[
     "pillow",
     "pillow12",

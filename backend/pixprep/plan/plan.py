@@ -40,7 +40,7 @@ from pixprep.plan.output_plans import (
 )
 from pixprep.plan.placement import Part, Placement, Reduction, Span
 from pixprep.plan.steps.operators import Extern
-from pixprep.spec import Alpha, Chroma, Frames, Idct, InputSpec
+from pixprep.spec import Alpha, Chroma, Frames, GrayLike, Idct, InputSpec
 
 SPARE = 2
 """Minimum number of decoded pixels per resized pixel on each axis if a JPEG is decoded at 1/2, 1/4 or 1/8 of its size.
@@ -118,7 +118,7 @@ class Plan:
         clip: Frames to read, if the encoded inputs are video clips. None means that the inputs are images.
         takes: Format of the input, if the input consists of decoded pixels. None means that the input is encoded.
         apply_exif_orientation: Whether the EXIF orientation is applied.
-        chroma, idct, reduced, alpha, window: The fields of the op ``decode`` with these names.
+        chroma, idct, reduced, alpha, window, gray_like: The fields of the op ``decode`` with these names.
         outputs: Outputs by name, in the order of the pipeline.
         annotations: Outputs that are computed from a sample's annotation (boxes, points, masks), by name.
         inputs: Specs of the per-image inputs, by name.
@@ -137,6 +137,7 @@ class Plan:
     idct: Idct = "accurate"
     reduced: bool = False
     alpha: Alpha = "drop"
+    gray_like: GrayLike = "pillow"
     window: tuple[int, int] | None = None
     outputs: Mapping[str, OutputPlan]
     annotations: Mapping[str, AnnotationPlan] = field(default_factory=dict)

@@ -128,6 +128,7 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: Engi
         idct=decode.idct,
         alpha=decode.alpha,
         window=decode.window,
+        gray_like=decode.gray_like,
     )
     box = Letterbox(height=SIDE, width=SIDE, anchor="top_left", enlarge=False)
     shrink = Pipeline([whole, box, Tensor(dtype="uint8", layout="hwc")])

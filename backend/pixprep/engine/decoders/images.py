@@ -48,7 +48,14 @@ from pixprep.engine.decoders.exif import exif_orientation, oriented, reduction_o
 from pixprep.engine.decoders.flaws import END, has_end_marker, with_end_marker, without_flaws
 from pixprep.engine.decoders.header import JpegHeader, is_plain, read_header
 from pixprep.engine.decoders.memory import Budget, Memory
-from pixprep.engine.decoders.pillow import array_of, check_not_interpolated, exif_of, prepare_avif
+from pixprep.engine.decoders.pillow import (
+    OPENCV_LUMA,
+    array_of,
+    check_not_interpolated,
+    exif_of,
+    opencv_gray,
+    prepare_avif,
+)
 from pixprep.errors import ImageError, PixprepError, needed
 from pixprep.plan.plan import Place, Placed, Plan
 
@@ -370,6 +377,8 @@ class CpuDecoder:
                     pixels = webp.decoded(encoded, buffer.reshape(image.height, image.width, 4))
                 if pixels is None:
                     eight = self._eight_bits(image, encoded, name, page)
+                    pixels = self._opencv_gray(eight, encoded, name, page)
+                if pixels is None:
                     pixels = array_of(eight, is_gray=self._is_gray, alpha=alpha)
                 if KINDS[name].turns:  # only now, because the EXIF data may follow the pixels of a PNG
                     orientation = exif_orientation(exif_of(image))
@@ -390,6 +399,20 @@ class CpuDecoder:
             raise ImageError(
                 "CORRUPT", f"the {NAMES[name]} is damaged, or of a kind that Pillow does not support"
             ) from None
+
+    def _opencv_gray(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> U8 | None:
+        """Convert an image to gray as OpenCV does, or return None if the plan does not request this, or for a JPEG.
+
+        Raises:
+            ImageError: UNSUPPORTED: OpenCV's gray values of this kind of image are not reproduced.
+        """
+        if self._plan.gray_like != "opencv" or name == "jpeg":
+            return None
+        bits = page.bits if page else memoryview(encoded).cast("B")[_PNG_BITS] if name == "png" else 8
+        if name not in OPENCV_LUMA or bits > 8:
+            what = f"a {NAMES[name]} with {bits} bits per sample"
+            raise ImageError("UNSUPPORTED", f'"gray_like": "opencv" of decode does not support {what}')
+        return opencv_gray(image.convert("RGBA") if image.mode == "P" else image, name)
 
     def _eight_bits(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> Image.Image:
         """Convert an image to 8 bits per sample. Log a warning if the lost precision may matter."""

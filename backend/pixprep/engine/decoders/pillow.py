@@ -47,6 +47,30 @@ def _on_checkerboard(image: Image.Image) -> Image.Image:
     return Image.fromarray(((pixels[:, :, :3] * opacity + board * (255 - opacity) + 127) // 255).astype(np.uint8))
 
 
+OPENCV_LUMA: dict[str, tuple[int, int, int, int]] = {
+    "png": (9797, 19234, 3737, 0),  # libpng's png_set_rgb_to_gray, which truncates
+    "webp": (9798, 19235, 3735, 1 << 14),  # cvtColor
+    "bmp": (9798, 19234, 3736, 1 << 14),  # icvCvt_BGR2Gray_8u_C3C1R in grfmt_bmp.cpp, whose weights have 14 bits
+    "tiff": (9798, 19234, 3736, 1 << 14),
+}
+"""OpenCV's gray value of each format: weights of red, green and blue, and a number to add, in units of 1/32768."""
+_LUMA_ROWS = 256
+
+
+def opencv_gray(image: Image.Image, name: str) -> U8:
+    """Convert an image with 8 bits per sample to gray as OpenCV's decoder of the format does.
+
+    Returns:
+        uint8 array (height, width, 1).
+    """
+    gray = np.empty((image.height, image.width, 1), np.uint8)
+    *weights, half = OPENCV_LUMA[name]
+    for top in range(0, image.height, _LUMA_ROWS):  # in blocks, because the sums have 32 bits
+        block = image.crop((0, top, image.width, min(top + _LUMA_ROWS, image.height))).convert("RGB")
+        gray[top : top + _LUMA_ROWS, :, 0] = (np.asarray(block) @ np.array(weights, np.int32) + half) >> 15
+    return gray
+
+
 def array_of(image: Image.Image, *, is_gray: bool, alpha: Alpha) -> U8:
     """Return the pixels of an image, uint8, (height, width, 1) gray, or (height, width, 4) RGB with an unused byte.
 

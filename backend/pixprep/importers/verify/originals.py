@@ -23,7 +23,7 @@ from PIL import Image, ImageOps
 from pixprep.errors import unreachable
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.libraries import Library, find
-from pixprep.importers.verify.twins import has_one_channel, library_of, planes, recoloured
+from pixprep.importers.verify.twins import gray_by_opencv, has_one_channel, library_of, planes, recoloured
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES, dali
 from pixprep.spec import DALIS, DETRS, Like, PaddingMode, SideRounding
@@ -290,6 +290,9 @@ def _decode(encoded: bytes, op: ops.Decode, jpeg: Callable[[bytes, ops.Decode], 
     if image_format == "JPEG" and jpeg is not None:
         levels = jpeg(encoded, op)
         image = Image.fromarray(levels[:, :, 0] if levels.shape[2] == 1 else levels)
+        image.getexif()[0x0112] = orientation
+    elif image_format != "JPEG" and op.gray_like == "opencv":
+        image = Image.fromarray(gray_by_opencv(encoded))
         image.getexif()[0x0112] = orientation
     if op.apply_exif_orientation:
         image = ImageOps.exif_transpose(image)

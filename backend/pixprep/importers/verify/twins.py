@@ -68,6 +68,14 @@ def _similarity_transform(points: Array, template: Array) -> Array:
     return np.column_stack([linear, target_mean - linear @ source_mean])
 
 
+def gray_by_opencv(encoded: bytes) -> Array:
+    """Decode an image to gray with OpenCV, uint8 (height, width), in its stored orientation."""
+    cv2 = import_module("cv2")
+    flags = cv2.IMREAD_GRAYSCALE | cv2.IMREAD_IGNORE_ORIENTATION
+    gray: Array = cv2.imdecode(np.frombuffer(encoded, np.uint8), flags)
+    return gray
+
+
 def _warp_by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
     """Warp an image with OpenCV 4, with the matrix, the corners or the points of the op."""
     numbers = np.asarray(getattr(op, op.field), np.float64)

@@ -13,7 +13,7 @@ from pixprep.plan.draws.augments import Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.plan import ClipPlan, Plan
-from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, Idct, ImageSpec
+from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, GrayLike, Idct, ImageSpec
 
 MAX_FRAMES = 4096
 MIN_VALUE, MAX_VALUE = -32768, 65535  # limits of the values of 16-bit samples
@@ -67,6 +67,10 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             is reduced to its 8 most significant bits. A signed 16-bit TIFF requires a window, whose values may be
             negative. Images with 8 bits per sample do not change.
 
+        gray_like: Library whose formula converts an image that is not a JPEG to ``gray``. ``opencv`` is
+            ``cv2.imread(path, cv2.IMREAD_GRAYSCALE)``, whose formula depends on the format: PNG, WebP, BMP or TIFF of 8
+            bits per sample. Other formats and more bits are rejected. Default: ``pillow``, as ``convert("L")``.
+
     Example:
         {"op": "decode", "color": "bgr"}
     """
@@ -78,6 +82,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     reduced: bool = False
     alpha: Alpha = "drop"
     window: tuple[int, int] | None = None
+    gray_like: GrayLike | None = None
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         color = self.color if self.color == "gray" else self.color.upper()
@@ -86,6 +91,10 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
     def check(self) -> None:
         if self.only is not None:
             raise PipelineError('"only" is not supported, because both sides decode in the same way: remove it')
+        if self.gray_like is not None and self.color != "gray":
+            raise PipelineError('"gray_like" requires "color": "gray"')
+        if self.gray_like == "opencv" and (self.alpha != "drop" or self.window is not None):
+            raise PipelineError('"gray_like": "opencv" supports neither "alpha" other than "drop" nor "window"')
         if self.window is not None and not MIN_VALUE <= self.window[0] < self.window[1] <= MAX_VALUE:
             raise PipelineError(
                 f'"window" must be (low, high) with {MIN_VALUE} <= low < high <= {MAX_VALUE}, not {shown(self.window)}'
@@ -103,6 +112,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             reduced=self.reduced,
             alpha=self.alpha,
             window=self.window,
+            gray_like=self.gray_like or "pillow",
             **parts,
         )
 
