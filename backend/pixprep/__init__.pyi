@@ -73,6 +73,7 @@ from pixprep.pipeline.ops.outputs import OpticalFlow as optical_flow
 from pixprep.pipeline.ops.outputs import OriginalSize as original_size
 from pixprep.pipeline.ops.outputs import Points as points
 from pixprep.pipeline.ops.outputs import ScaleFactor as scale_factor
+from pixprep.pipeline.ops.outputs import Target as target
 from pixprep.pipeline.ops.outputs import Tensor as tensor
 from pixprep.pipeline.ops.outputs import Transform as transform
 from pixprep.pipeline.ops.patches import PatchGrid as patch_grid

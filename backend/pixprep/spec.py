@@ -54,6 +54,7 @@ DETRS: tuple[SideRounding, ...] = ("detr", "detr_original")
 Values = Literal["levels", "real", "normalized"]
 TensorDType = Literal["float32", "float16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
+TargetDType = Literal["float32", "uint8", "uint16"]
 SizeDType = Literal["int32", "int64", "float32"]
 SizeOrder = Literal["hw", "wh", "hwc"]
 ScaleOrder = Literal["yx", "xy"]

@@ -61,6 +61,7 @@ IMPORTED_ON_DEMAND = {
     ("pixprep", "pipeline.ops"): "numpy",
     ("pixprep", "names"): "numpy",  # pipeline.ops imports this module
     ("engine.annotations", "engine.decoders.pillow"): "PIL",
+    ("engine.targets", "engine.decoders.pillow"): "PIL",
     ("engine.kernels.neighborhoods", "engine.decoders.pillow"): "PIL",
     ("serving.embedded.client", "engine.decoders.clips.decoder"): "av",
     ("serving.triton.warm_up", "engine.decoders.clips.decoder"): "av",

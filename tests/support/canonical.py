@@ -157,6 +157,7 @@ def smallest():
         {"op": "points"},
         {"op": "mask"},
         {"op": "masks"},
+        {"op": "target"},
         {"op": "resize_to_pixels", "multiple": 28, "max_pixels": 1003520},
         {"op": "resize_to_patches", "patch_size": 16, "max_patches": 256},
         {"op": "patches", "patch_size": 14},

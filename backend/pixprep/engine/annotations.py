@@ -7,8 +7,9 @@ the ``ignore`` label.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +17,10 @@ import numpy.typing as npt
 from pixprep.engine.kernels.distortions import displaced_boxes, displaced_points
 from pixprep.engine.kernels.levels import apply_steps
 from pixprep.engine.kernels.resampling import axes
+from pixprep.engine.targets import target_of, transformed
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.boxes import F32, F64, Shares, around, carried, check_place, from_corners
-from pixprep.plan.output_plans import NO_ROW, BoxesPlan, MaskPlan, PointsPlan
+from pixprep.plan.output_plans import NO_ROW, BoxesPlan, MaskPlan, PointsPlan, TargetPlan
 from pixprep.plan.placement import NO_MARGINS, Placement, moved
 from pixprep.plan.plan import Placed, Plan
 from pixprep.plan.profiles import PROFILES, Method, Profile
@@ -89,6 +91,10 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
         if masks.field == "masks" and pad is not None:  # more than ``pad`` boxes were rejected above
             mask = np.concatenate([mask, np.zeros((pad - len(mask), *mask.shape[1:]), mask.dtype)])
         results[name] = mask
+    for name, target in plan.targets.items():
+        with _naming(target.field):
+            values = target_of(target, _field(sample, target.field), check)
+        results[name] = transformed(target, placed.placements[name], values, _transformed)
     return results
 
 
@@ -302,7 +308,7 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
     return np.concatenate([values, rows])
 
 
-def _missing(plan: Plan, name: str) -> int | None:
+def _missing(plan: Plan, name: str) -> float | None:
     """Return the fill value for images without a result, or None if a batch of this annotation is a list."""
     pad = next((boxes.pad for boxes in plan.boxes.values()), None)
     if name in plan.annotations:
@@ -327,13 +333,24 @@ def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple
         PipelineError: The sample does not contain the field.
         ImageError: BAD_RECORD: The field is not a mask of the image.
     """
-    name = plan.field
+    with _naming(plan.field):
+        return _checked(plan, _field(sample, plan.field), check_size)
+
+
+@contextmanager
+def _naming(field: str) -> Iterator[None]:
+    """Begin the message of an ImageError with the name of a field."""
+    try:
+        yield
+    except ImageError as error:
+        raise ImageError(error.reason, f'"{field}": {error.detail}') from None
+
+
+def _field(sample: Mapping[str, Any], name: str) -> Any:
+    """Return a field of a sample, or raise PipelineError if the sample does not contain it."""
     if name not in sample:
         raise PipelineError(f'the pipeline requires "{name}", but the samples of its source do not contain it')
-    try:
-        return _checked(plan, sample[name], check_size)
-    except ImageError as error:
-        raise ImageError(error.reason, f'"{name}": {error.detail}') from None
+    return sample[name]
 
 
 def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]], None]) -> Labels:
@@ -362,7 +379,7 @@ def _checked(plan: MaskPlan, value: Any, check_size: Callable[[tuple[int, ...]],
     return found
 
 
-def _transformed(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
+def _transformed(plan: MaskPlan | TargetPlan, placement: Placement, mask: Labels) -> Labels:
     """Transform a mask, or several masks, with the placement of their image.
 
     Args:
@@ -385,7 +402,7 @@ def _transformed(plan: MaskPlan, placement: Placement, mask: Labels) -> Labels:
     if placement.margins != NO_MARGINS or (bottom - top, right - left) != placement.canvas:
         result[..., rows < 0, :] = plan.ignore
         result[..., columns < 0] = plan.ignore
-    if steps := levels.moving(placement.levels, *placement.canvas, (plan.ignore,)):
+    if steps := levels.moving(placement.levels, *placement.canvas, (cast("int", plan.ignore),)):
         image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
         result = apply_steps(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
     return np.ascontiguousarray(result, plan.dtype)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pixprep.engine.kernels import Array
 from pixprep.errors import ImageError, PipelineError
-from pixprep.plan.output_plans import NO_ROW, AnnotationPlan, OutputPlan
+from pixprep.plan.output_plans import NO_ROW, AnnotationPlan, MaskPlan, OutputPlan, TargetPlan
 from pixprep.plan.plan import Placed
 from pixprep.registry import BATCHES, HTML, load
 
@@ -253,14 +253,15 @@ def _padded_field(
     """
     arrays = [np.asarray(each) if each is not None else None for each in values]
     some = [each for each in arrays if each is not None]
-    mask, rank = plan if plan is not None and plan.is_mask else None, max((each.ndim for each in some), default=0)
-    kinds = {(each.ndim, *(() if mask else each.shape[1:])) for each in some if each.size or mask}
+    mask, rank = plan if isinstance(plan, MaskPlan | TargetPlan) else None, max((each.ndim for each in some), default=0)
+    fixed = slice(1, None) if mask is None else slice(0 if mask.field == "masks" else -2)  # axes of equal length
+    kinds = {(each.ndim, *each.shape[fixed]) for each in some if each.size or mask}
     if not rank or len(kinds) > 1 or any(each.dtype.kind not in "biuf" for each in some):
         raise PipelineError(f'"{name}" cannot be padded: its arrays may differ only in their number of rows')
     shape = [max(lengths) for lengths in zip(*(each.shape for each in some if each.ndim == rank), strict=True)]
     dtype = np.result_type(*some)
     if mask is not None:
-        shape[-2:] = [max(pair) for pair in zip(shape[-2:], sides, strict=True)]
+        shape[-2:] = [max(own, mask.zoom * side) for own, side in zip(shape[-2:], sides, strict=True)]
         padded = np.full((len(arrays), *shape), mask.margin, dtype)
     else:
         padded = np.full((len(arrays), *shape), NO_ROW, np.int64 if dtype.kind in "bu" else dtype)

@@ -16,7 +16,7 @@ from pixprep.pipeline.ops import Op, op_name
 from pixprep.pipeline.ops.choices import Choice, as_choice
 from pixprep.pipeline.walk import CompiledSide, Item, at, compile_side, items, meaning
 from pixprep.plan.draws.augments import RandomStep
-from pixprep.plan.output_plans import AnnotationPlan, MaskPlan
+from pixprep.plan.output_plans import AnnotationPlan, MaskPlan, TargetPlan
 from pixprep.plan.plan import Fork
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
@@ -149,6 +149,6 @@ def _tensor_spec(specs: Sequence[TensorSpec]) -> TensorSpec:
 
 
 def _annotation(plan: AnnotationPlan, image: ImageSpec) -> AnnotationPlan:
-    if not isinstance(plan, MaskPlan):
+    if not isinstance(plan, MaskPlan | TargetPlan):
         return plan
     return replace(plan, is_one_size=None not in (image.height, image.width))

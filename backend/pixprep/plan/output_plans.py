@@ -20,7 +20,7 @@ from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.tile_grids import TileGrid
-from pixprep.spec import NO_PADDING, BoxFormat, Luma, MaskDType, Own, Preset, TensorSpec
+from pixprep.spec import NO_PADDING, BoxFormat, Luma, MaskDType, Own, Preset, TargetDType, TensorSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -415,6 +415,7 @@ class MaskPlan:
     """
 
     is_mask: ClassVar[bool] = True
+    zoom: ClassVar[int] = 1
     geometry: Geometry
     field: Literal["mask", "masks"]
     ignore: int
@@ -441,5 +442,41 @@ class MaskPlan:
         return f"{what}, resized by nearest neighbor, {self.dtype}, {self.ignore} outside of the image"
 
 
-AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan
+@dataclass(frozen=True, kw_only=True)
+class TargetPlan:
+    """Plan of an output that contains an image-like target of a sample. Its attributes are the fields of ``target``.
+
+    Attributes:
+        geometry: Geometry of the image at this op.
+        is_one_size: Whether the output has the same size for all images.
+    """
+
+    is_mask: ClassVar[bool] = True
+    geometry: Geometry
+    is_one_size: bool
+    field: str
+    filter: Literal["nearest", "bilinear"]
+    dtype: TargetDType
+    ignore: float
+    kind: Literal["values", "flow", "normals"]
+    zoom: int
+
+    @property
+    def margin(self) -> float:
+        """Value of the padding if a batch is padded."""
+        return self.ignore
+
+    def missing(self, pad: int | None) -> float | None:
+        """Return the value that fills the rows of images without a result, or None if a batch is a list of arrays."""
+        del pad
+        return self.ignore if self.is_one_size else None
+
+    @property
+    def meaning(self) -> str:
+        """Description of the values."""
+        what = "values" if self.kind == "values" else f"{self.kind}, which move with the image"
+        return f'{what} of "{self.field}", {self.filter}, {self.dtype}, {self.ignore:g} outside of the image'
+
+
+AnnotationPlan = BoxesPlan | PointsPlan | MaskPlan | TargetPlan
 """Plan of an output that is computed from a sample's annotation instead of the pixels."""

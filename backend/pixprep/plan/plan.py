@@ -36,6 +36,7 @@ from pixprep.plan.output_plans import (
     NumbersPlan,
     OutputPlan,
     PointsPlan,
+    TargetPlan,
     TensorPlan,
 )
 from pixprep.plan.placement import Part, Placement, Reduction, Span
@@ -126,7 +127,7 @@ class Plan:
             properties that all of these plans share, together with the geometry of the first leaf.
         leaf: Index of this plan in the ``leaves`` of the root plan (see ``Placement.leaf``).
         tensors, flows, numbers: The outputs with tensors, optical flow and numbers such as sizes, by name.
-        boxes, points, masks: The annotations with boxes, points and masks, by name.
+        boxes, points, masks, targets: The annotations with boxes, points, masks and image-like targets, by name.
     """
 
     is_gray: bool
@@ -172,6 +173,7 @@ class Plan:
     boxes = _by_kind(BoxesPlan)
     points = _by_kind(PointsPlan)
     masks = _by_kind(MaskPlan)
+    targets = _by_kind(TargetPlan)
 
     @cached_property
     def random_steps(self) -> tuple[RandomStep | Extern, ...]:

@@ -70,8 +70,8 @@ def untransformed(
             what = "so its coordinates refer to the original images, not to the tensors"
             yield name, f'no op transforms batch["{name}"], {what}: {hint}'
         elif _is_of_pixels(value, size):
-            what = "so it is not cropped, resized or flipped with its image: batch.placed contains the transforms"
-            yield name, f'no op transforms batch["{name}"], {what}'
+            what = "so it is not cropped, resized or flipped with its image"
+            yield name, f'no op transforms batch["{name}"], {what}: add the op target with "field": "{name}"'
 
 
 def unfiltered(

@@ -172,7 +172,7 @@ class Maker:
             cache=self.cache,
             blocks=self.blocks,
             dtypes=takes.dtypes if takes else (),
-            files=[name for name in moving(self.engine.plan) if name in ("mask", "masks")],
+            files=[name for name in moving(self.engine.plan) if name not in ("boxes", "points")],
             is_patient=self.on_error != "raise",
         )
 
@@ -386,7 +386,7 @@ class Maker:
         plan = self.engine.plan
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
-        is_late = self.engine.lanes > 1 and bool(plan.masks)
+        is_late = self.engine.lanes > 1 and bool(plan.masks or plan.targets)
         return [
             Annotated(self._plan_for(sample.fields), place, sample.fields, is_late=is_late)
             for sample, each in zip(rows.samples, numbers, strict=True)

@@ -70,7 +70,7 @@ class _Pasting:
         if output.spec.is_open or output.spec.layout is None:
             raise PipelineError(f'{name}: all images must have the same size, but "{self.image}" is {output.spec}')
         for each, annotation in plan.annotations.items():
-            if each in plan.points:
+            if each in plan.points or each in plan.targets:
                 raise PipelineError(f'{name} supports only boxes and masks, but "{each}" is neither: remove that op')
             theirs, ours = annotation.geometry, output.geometry
             if (theirs.before, theirs.resize, theirs.after) != (ours.before, ours.resize, ours.after):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import PIL
-from PIL import Image, features
+from PIL import Image, ImageSequence, features
 
 from pixprep.engine.decoders import USUAL
 from pixprep.engine.decoders.exif import exif_orientation
@@ -20,6 +20,8 @@ from pixprep.errors import ImageError, SetupError, printable
 from pixprep.spec import Alpha
 
 U8 = npt.NDArray[np.uint8]
+MAX_PAGES = 1024
+"""Maximum number of pages of a TIFF whose pages are channels."""
 
 
 def prepare_avif() -> None:
@@ -139,6 +141,37 @@ def labels_of(
     if mode == "L" and encoded[24] < 8:  # offset 24: bits per pixel. Pillow scales 1, 2 and 4 bits to 0 to 255
         labels = labels // (255 // ((1 << encoded[24]) - 1))
     return labels
+
+
+def values_of(encoded: bytes, check: Callable[[tuple[int, ...]], None]) -> npt.NDArray[Any]:
+    """Return the values in a ``.npy`` file, a PNG or a TIFF, whose pages become channels; check the size first."""
+    file = BytesIO(encoded)
+    try:
+        if encoded[:6] == b"\x93NUMPY":
+            files: Any = np.lib.format
+            read = {1: files.read_array_header_1_0, 2: files.read_array_header_2_0}
+            shape, _, dtype = read[files.read_magic(file)[0]](file)
+            if dtype.hasobject or len(shape) not in (2, 3):
+                raise ImageError("BAD_RECORD", f"must have two or three axes of numbers, not {dtype} of {shape}")
+            check(shape)
+            if int(np.prod(shape, dtype=object)) * dtype.itemsize > len(encoded):
+                raise ImageError("BAD_RECORD", "ends before its last value")
+            array: npt.NDArray[Any] = np.load(BytesIO(encoded), allow_pickle=False)
+            return array
+        with Image.open(file, formats=("PNG", "TIFF")) as image:
+            check((image.height, image.width))
+            count = getattr(image, "n_frames", 1)
+            if count == 1:
+                return np.asarray(image)
+            if count > MAX_PAGES:
+                raise ImageError("BAD_RECORD", f"has {count} pages, but at most {MAX_PAGES} are supported")
+            pages = []
+            for page in ImageSequence.Iterator(image):
+                check((page.height, page.width))
+                pages.append(np.asarray(page))
+            return np.stack(pages, axis=-1)
+    except (OSError, SyntaxError, ValueError, KeyError, Image.DecompressionBombError) as error:
+        raise ImageError("BAD_RECORD", f"cannot be read as .npy, PNG or TIFF: {printable(error)}") from None
 
 
 def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool) -> tuple[int, int]:

@@ -72,6 +72,7 @@ from pixprep.pipeline.ops.outputs import OpticalFlow as OpticalFlow
 from pixprep.pipeline.ops.outputs import OriginalSize as OriginalSize
 from pixprep.pipeline.ops.outputs import Points as Points
 from pixprep.pipeline.ops.outputs import ScaleFactor as ScaleFactor
+from pixprep.pipeline.ops.outputs import Target as Target
 from pixprep.pipeline.ops.outputs import Tensor as Tensor
 from pixprep.pipeline.ops.outputs import Transform as Transform
 from pixprep.pipeline.ops.patches import PatchGrid as PatchGrid

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from typing import Annotated, Literal, cast
 
 from pixprep.errors import PipelineError
@@ -34,6 +35,7 @@ from pixprep.plan.output_plans import (
     NumbersPlan,
     OutputPlan,
     PointsPlan,
+    TargetPlan,
 )
 from pixprep.spec import (
     NO_PADDING,
@@ -47,6 +49,7 @@ from pixprep.spec import (
     ScaleOrder,
     SizeDType,
     SizeOrder,
+    TargetDType,
     TensorDType,
     TensorSpec,
     as_tuple,
@@ -521,6 +524,58 @@ class Masks(AnnotationOp, frozen=True, tag="masks"):
         before.check_places()
         is_one_size = None not in (image.height, image.width)
         return MaskPlan(geometry=before.geometry, field="masks", ignore=0, dtype="uint8", is_one_size=is_one_size)
+
+
+class Target(AnnotationOp, frozen=True, tag="target"):
+    """Defines an output of a Loader: an image-like target of the sample, transformed like the image.
+
+    The output is an array (channels, height, width). A target is depth, a surface normal, an optical flow, a second
+    image, or a stack of channels for each pixel of the decoded image. It is an array (height, width) or (height, width,
+    channels), a ``.npy`` file, a PNG of 8 or 16 bits, or a TIFF, whose pages become channels. Every geometric op before
+    this one transforms the target; color ops do not change it. ``nearest`` copies values as in ``mask``. ``bilinear``
+    samples the target once, at the position that each pixel of the result has in the decoded image, without
+    antialiasing, and repeats its edge pixels.
+
+    Args:
+        field: Name of the sample's field.
+        filter: Interpolation filter: ``nearest`` or ``bilinear``.
+        dtype: Dtype of the output. Integers are rounded half to even.
+        ignore: Value outside of the image.
+        kind: ``values`` are not changed by the geometry. ``flow`` contains the motion (x, y) of each pixel in pixels,
+            which is resized, flipped and rotated like the image. ``normals`` contains unit vectors (x, y, z) with x to
+            the right and y downwards, which are flipped and rotated like the image, but not resized.
+        zoom: Height and width of the target and of the output, divided by those of the image and of the tensor, such
+            as 4 for pairs of images in super-resolution.
+
+    Example:
+        {"op": "target", "field": "depth", "filter": "bilinear"}
+    """
+
+    description = 'output the target "{0.field}", {0.filter}'
+
+    field: str = "target"
+    filter: Literal["nearest", "bilinear"] = "nearest"
+    dtype: TargetDType = "float32"
+    ignore: float = 0.0
+    kind: Literal["values", "flow", "normals"] = "values"
+    zoom: Annotated[int, Within(1, 16)] = 1
+
+    def check(self) -> None:
+        if not self.field.isidentifier() or self.field in (*_FIELDS_OF_OPS, "image", "name", "label", "size"):
+            raise PipelineError(f'"field" must be the name of a field that no other op uses, not {self.field!r}')
+        most = {"float32": inf, "uint8": 255, "uint16": 65535}[self.dtype]
+        if self.dtype != "float32" and not (self.ignore % 1 == 0 and 0 <= self.ignore <= most):
+            raise PipelineError(f'"ignore" must be a value of {self.dtype}, not {self.ignore:g}')
+        if self.kind != "values" and self.dtype != "float32":
+            raise PipelineError(f'"kind": "{self.kind}" requires "dtype": "float32"')
+
+    def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
+        (before.check_places if self.kind == "values" else before.check_matrix)()
+        is_one_size = None not in (image.height, image.width)
+        return TargetPlan(geometry=before.geometry, is_one_size=is_one_size, **own_fields(self))
+
+
+_FIELDS_OF_OPS = ("boxes", "points", "mask", "masks")
 
 
 def _check_geometry(before: Lowered, *, is_axis_aligned: bool) -> None:
