@@ -23,7 +23,7 @@ def patches_of(pixels, size, order):
     return blocks.transpose(1, 3, *order).reshape(rows * columns, *(3, size, size) if order == (0, 2, 4) else (-1,))
 
 
-@pytest.mark.parametrize("size", [(60, 90), (20, 25), (200, 31), (33, 33)])
+@pytest.mark.parametrize("size", [(60, 90), (20, 25), (150, 40), (33, 33)])
 @pytest.mark.parametrize("name", ["minicpm", "lfm2"])
 def test_slices_and_the_whole_image_equal_separate_resizes(name, size):
     image, is_first = png(scene(*size)), name == "minicpm"
@@ -61,11 +61,23 @@ def test_slices_and_the_whole_image_equal_separate_resizes(name, size):
         assert batch.packed("patches").shape == (2 * len(views), 64, 192)
 
 
+def test_a_narrow_image_with_too_many_patches_is_rejected_without_its_batch_mates():
+    ops = [pp.resize_to_slices(**LFM2), pp.slice_patches(8, max_patches=16, name="patches")]
+    with pp.Engine(pp.Pipeline([pp.decode(), *ops]), threads=1) as engine:
+        batch = engine.run_batch([png(scene(1, 900)), png(scene(20, 25))])
+    assert "is too extreme for 1,024 pixels" in str(batch.errors[0])
+    assert batch.errors[1] is None
+    assert batch.outputs["patches"][1].shape == (1, 16, 192)
+
+
 @pytest.mark.parametrize(
     ("ops", "message"),
     [
         ([pp.resize(32), pp.center_crop(32), pp.slice_patches(8)], "must follow resize_to_slices"),
-        ([pp.resize_to_slices(**LFM2), pp.slice_patches(8, max_patches=9)], '"max_patches" is 9, but a slice has more'),
+        (
+            [pp.resize_to_slices(**LFM2), pp.slice_patches(8, max_patches=9)],
+            '"max_patches" is 9, but a slice or the image may',
+        ),
         ([pp.resize_to_slices(**MINICPM), pp.grayscale(), pp.slice_grids(8)], "must follow resize_to_slices"),
     ],
 )

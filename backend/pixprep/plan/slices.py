@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import ceil, floor, inf, log, sqrt
 from typing import Literal
 
+from pixprep.errors import ImageError
 from pixprep.plan.sizes import MAX_SIDE, Bounds, Size, Sizer, checked
 
 SliceRule = Literal["minicpm", "lfm2"]
@@ -86,7 +87,17 @@ class SliceGrid(Sizer):
         elif rows * columns < self.min_pixels:
             scale = sqrt(self.min_pixels / product)
             rows, columns = (ceil(side * scale / multiple) * multiple for side in (height, width))
+        if rows * columns > self.max_view:
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"the aspect ratio of {height} x {width} pixels is too extreme for {self.max_view:,} pixels",
+            )
         return checked(self, rows, columns)
+
+    @property
+    def max_view(self) -> int:
+        """Maximum number of pixels of a slice and of the whole image, for ``lfm2``."""
+        return max(self.max_pixels, self.slice**2)
 
     def _like_slice(self, height: float, width: float, *, is_enlarged: bool) -> Size:
         """Return the size with about the number of pixels of a slice, which MiniCPM-V's class computes."""
@@ -101,9 +112,8 @@ class SliceGrid(Sizer):
         """See ``Sizer``."""
         multiple, longest = self.multiple, MAX_SIDE // self.multiple * self.multiple
         if self.rule == "lfm2":
-            whole = max(self.max_pixels, self.min_pixels + multiple * longest, multiple * longest)
-            canvas = self.max_slices * self.slice**2 if self.max_slices > 1 else 1
-            return Bounds((self.patch, self.patch), (longest, longest), max(whole, canvas))
+            pixels = max(self.max_view, self.max_slices * self.slice**2)
+            return Bounds((self.patch, self.patch), (longest, longest), pixels)
         # A narrow slice has one multiple on one side. Rounding adds at most half a multiple to each side.
         pixels = (self.slice + multiple) ** 2 + multiple * (longest + self.slice)
         return Bounds((multiple, multiple), (longest, longest), pixels * self.max_slices)

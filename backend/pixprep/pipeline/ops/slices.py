@@ -155,8 +155,10 @@ class SlicePatches(_SliceOp, frozen=True, tag="slice_patches"):
         assert resize is not None
         assert isinstance(resize.sizer, SliceGrid)
         assert spec.patches is not None
-        if self.max_patches is not None and self.max_patches * self.patch_size**2 < resize.sizer.slice**2:
-            raise PipelineError(f'"max_patches" is {self.max_patches:,}, but a slice has more patches')
+        if self.max_patches is not None and self.max_patches * self.patch_size**2 < resize.sizer.max_view:
+            raise PipelineError(
+                f'"max_patches" is {self.max_patches:,}, but a slice or the image may have more patches'
+            )
         views = replace(layout, layout=spec.patches.layout, fixed=self.max_patches)
         most = spec.most if self.max_patches is None else (layout.max_views, *spec.most[1:])
         plan = before.tensor(replace(spec, patches=views, most=most))
