@@ -587,6 +587,29 @@ def test_verify_compares_random_parameters_with_albumentations():
     assert any("Albumentations" in row.original for row in certificate.rows if row.stage == "levels")
 
 
+def test_verify_compares_the_effects_with_albumentations_and_opencv():
+    effects = [
+        pp.box_blur(5),
+        pp.median_blur(3, p=0.5),
+        pp.sharpen(),
+        pp.clahe((1, 4), (3, 2)),
+        pp.gamma((0.5, 2), like="opencv"),
+        pp.compression((30, 90)),
+        pp.downscale((0.3, 0.9), "area", "bilinear"),
+        pp.tone_curve(),
+        pp.optical_distortion((-0.3, 0.3)),
+    ]
+    for effect in effects:
+        ops = [pp.decode(), pp.resize(height=60, width=80, like="opencv"), effect]
+        pipeline = pp.Pipeline([*ops, pp.tensor(only="training" if effect.home else None)])
+        pictures = [(str(size), png(scene(*size))) for size in ((70, 90), (120, 100))]
+        if effect.home:
+            certificate = verify_training(pipeline, generate=False, images=pictures)
+        else:
+            certificate = verify(pipeline, generate=False, images=pictures)
+        assert certificate.holds, effect
+
+
 def test_the_operator_of_the_page_runs():
     text = (Path(__file__).parents[2] / "docs" / "own-operators.md").read_text(encoding="utf-8")
     (program,) = (

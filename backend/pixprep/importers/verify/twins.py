@@ -15,7 +15,9 @@ from PIL import Image, ImageEnhance, ImageOps
 
 from pixprep.importers.verify.images import Array
 from pixprep.pipeline import ops
+from pixprep.pipeline.ops.limits import ends
 from pixprep.plan.draws.motions import coefficients
+from pixprep.plan.profiles.opencv import MODES
 
 
 def planes(pixels: Array) -> Any:
@@ -131,6 +133,47 @@ def _blur_by_opencv(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
     return blurred.reshape(pixels.shape)
 
 
+def _equalize_by_opencv(cv2: Any, op: ops.Clahe, pixels: Array) -> Array:
+    """Apply CLAHE with OpenCV, to the lightness in CIELAB if the image has three channels."""
+    equalizer = cv2.createCLAHE(ends(op.clip_limit)[0], op.grid)
+    if pixels.shape[2] == 1:
+        return np.asarray(equalizer.apply(pixels[:, :, 0]))
+    lab = cv2.cvtColor(pixels, cv2.COLOR_RGB2LAB)
+    lab[:, :, 0] = equalizer.apply(np.ascontiguousarray(lab[:, :, 0]))
+    return np.asarray(cv2.cvtColor(lab, cv2.COLOR_LAB2RGB))
+
+
+def _compress_by_opencv(cv2: Any, op: ops.Compression, pixels: Array) -> Array:
+    """Compress an image with OpenCV. Albumentations passes it RGB in the place of BGR."""
+    flag = {"jpeg": cv2.IMWRITE_JPEG_QUALITY, "webp": cv2.IMWRITE_WEBP_QUALITY}[op.format]
+    _, encoded = cv2.imencode(f".{op.format}", pixels, (flag, int(ends(op.quality)[0])))
+    return np.asarray(cv2.imdecode(encoded, cv2.IMREAD_GRAYSCALE if pixels.shape[2] == 1 else cv2.IMREAD_COLOR))
+
+
+def _filter_by_opencv(cv2: Any, op: ops.MotionBlur | ops.Sharpen, pixels: Array) -> Array:
+    """Correlate an image with the kernel of the op."""
+    step: Any = op.steps({}, pixels.shape[0], pixels.shape[1], "rgb")[0]
+    return np.asarray(cv2.filter2D(pixels, -1, np.array(step.weights, np.float32).reshape(-1, step.size)))
+
+
+def _distort(_: Any, op: ops.OpticalDistortion, pixels: Array) -> Array:
+    """Distort an image with the maps of Albumentations and OpenCV's ``remap``."""
+    cv2, functional = import_module("cv2"), import_module("albumentations.augmentations.geometric.functional")
+    names = {"camera": "get_camera_matrix_distortion_maps", "fisheye": "get_fisheye_distortion_maps"}
+    x, y = getattr(functional, names[op.model])(pixels.shape[:2], ends(op.k)[0])
+    border = getattr(cv2, f"BORDER_{_CV2_BORDERS[op.padding_mode]}")
+    fill = np.broadcast_to(op.fill, pixels.shape[2]).tolist()
+    how = {"interpolation": getattr(cv2, _CV2_FILTERS[op.filter]), "borderMode": border, "borderValue": fill}
+    return np.asarray(cv2.remap(pixels, x.astype(np.float32), y.astype(np.float32), **how))
+
+
+def _downscale_by_opencv(cv2: Any, op: ops.Downscale, pixels: Array) -> Array:
+    down, up = (getattr(cv2, MODES[name]) for name in (op.down, op.up))
+    scale = ends(op.scale)[0]
+    small = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=down)
+    return np.asarray(cv2.resize(small, pixels.shape[1::-1], interpolation=up))
+
+
 def _erase(op: ops.Erase, image: Any) -> Any:
     erased = image.copy()
     erased.paste(tuple(_fill(op, image)), (op.left, op.top, op.left + op.width, op.top + op.height))
@@ -200,6 +243,13 @@ OPENCV: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Array], Array]] = {
     ops.Warp: _warp_by_opencv,
     ops.Affine: _affine_by_opencv,
     ops.GaussianBlur: _blur_by_opencv,
+    ops.BoxBlur: lambda cv2, op, pixels: cv2.blur(pixels, (int(ends(op.kernel)[0]),) * 2),
+    ops.MedianBlur: lambda cv2, op, pixels: cv2.medianBlur(pixels, int(ends(op.kernel)[0])),
+    ops.MotionBlur: _filter_by_opencv,
+    ops.Sharpen: _filter_by_opencv,
+    ops.Clahe: _equalize_by_opencv,
+    ops.Compression: _compress_by_opencv,
+    ops.Downscale: _downscale_by_opencv,
 }
 """OpenCV's functions by the class of the op.
 
@@ -214,12 +264,19 @@ ALBUMENTATIONS: Mapping[type[ops.SteadyOp], Callable[[Any, Any, Any], Any]] = {
     ops.Hue: lambda f, op, image: f.adjust_hue_torchvision(image, op.factor),
     ops.Grayscale: lambda f, _, image: image if image.shape[2] == 1 else f.to_gray(image, 3, "weighted_average"),
     ops.HueSaturationValue: lambda f, op, image: f.shift_hsv(image, op.hue, op.saturation, op.value),
+    ops.Gamma: lambda f, op, image: f.gamma_transform(image, ends(op.gamma)[0]),
+    ops.OpticalDistortion: _distort,
+    ops.ToneCurve: lambda f, op, image: f.move_tone_curve(image, op.low, op.high),
     ops.BrightnessContrast: lambda f, op, image: f.multiply_add(image, op.contrast, op.brightness),
 }
 """Functions that call Albumentations, by the class of the op.
 
 Their arguments are the module ``albumentations.augmentations.pixel.functional``, the op, and an array.
 """
+
+
+_OF_ALBUMENTATIONS = (ops.HueSaturationValue, ops.BrightnessContrast, ops.ToneCurve, ops.OpticalDistortion)
+"""Ops that reproduce only Albumentations."""
 
 
 def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
@@ -237,9 +294,9 @@ def has_one_channel(op: ops.Op, *, was_gray: bool) -> bool:
 
 def library_of(op: ops.SteadyOp) -> str:
     """Return the key of the library that ``recoloured`` calls for an op, as in ``libraries.TABLE``."""
-    if isinstance(op, ops.HueSaturationValue | ops.BrightnessContrast) or _is_blend_of_opencv(op):
+    if type(op) in _OF_ALBUMENTATIONS or _is_blend_of_opencv(op):
         return "albumentations"
-    like = str(getattr(op, "like", "pillow"))
+    like = str(getattr(op, "like", "opencv" if type(op) in OPENCV else "pillow"))
     return like if type(op) in PILLOW or like in ("opencv", "dali") else "torchvision"
 
 
@@ -255,7 +312,8 @@ def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
         pixels: uint8 array of shape (height, width, 1) or (height, width, 3), RGB.
     """
     if type(op) in OPENCV and library_of(op) != "torchvision":
-        return OPENCV[type(op)](import_module("cv2"), op, pixels)
+        found = OPENCV[type(op)](import_module("cv2"), op, np.ascontiguousarray(pixels))
+        return found.reshape(*found.shape[:2], pixels.shape[2])
     if library_of(op) == "albumentations":
         functional = import_module("albumentations.augmentations.pixel.functional")
         result = np.asarray(ALBUMENTATIONS[type(op)](functional, op, np.ascontiguousarray(pixels)))
