@@ -287,12 +287,10 @@ class Lowered:
         moves = cast("list[Move]", [step for step in self.levels[len(first) :] if step.is_move])
         is_alone = self.resize is None and len(first) + len(moves) == len(self.levels)
         is_free = all(each.is_pointwise for each in traits(*first)) and self.fill is None
-        if not (
-            is_alone
-            and not self.is_repeated
-            and all(each.keeps_places for each in traits(*first))
-            and (is_free or all(step.is_flip for step in self.before))
-        ):
+        is_first = not (self.before or moves or any(each.moves for each in traits(*first)))  # keeps its order
+        keeps_places = all(each.keeps_places for each in traits(*first))
+        is_movable = keeps_places and (is_free or all(step.is_flip for step in self.before))
+        if not (is_alone and not self.is_repeated and (is_first or is_movable)):
             raise PipelineError(f"must come before ops that change pixel values: {why}")
         if self.is_reduced:
             raise PipelineError(f'must come before ops that change pixel values if decode has "reduced": true: {why}')

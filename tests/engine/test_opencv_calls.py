@@ -1,4 +1,4 @@
-"""Tests that gray images of all formats equal those of `cv2.imread(path, cv2.IMREAD_GRAYSCALE)`."""
+"""Tests of calls of OpenCV: gray images of all formats that it reads, and CLAHE before a resize."""
 
 import io
 
@@ -70,3 +70,20 @@ def test_other_formats_and_more_bits_are_rejected(kind, image, what):
 def test_the_field_requires_gray_images():
     with pytest.raises(PipelineError, match='"gray_like" requires "color": "gray"'):
         pp.Pipeline([pp.decode(gray_like="opencv"), pp.tensor()])
+
+
+@pytest.mark.parametrize("color", ["gray", "rgb"])
+def test_clahe_may_precede_a_resize(color):
+    content = stored(Image.fromarray(scene(150, 211)), "PNG")
+    ops = [pp.clahe(clip_limit=2.0), pp.resize(height=50, width=90, like="opencv"), pp.flip()]
+    decode = pp.decode(color=color, gray_like="opencv" if color == "gray" else None)
+    with pp.Engine(pp.Pipeline([decode, *ops, pp.tensor(dtype="uint8", layout="hwc")]), threads=1) as engine:
+        found = engine.run([content])[0]
+    clahe, pixels = cv2.createCLAHE(2.0, (8, 8)), cv2.imdecode(np.frombuffer(content, np.uint8), int(color == "rgb"))
+    if color == "gray":
+        expected = clahe.apply(pixels)[:, :, None]
+    else:
+        lab = cv2.cvtColor(pixels, cv2.COLOR_BGR2LAB)
+        lab[:, :, 0] = clahe.apply(lab[:, :, 0])
+        expected = cv2.cvtColor(lab, cv2.COLOR_LAB2RGB)
+    np.testing.assert_array_equal(found, cv2.resize(expected, (90, 50)).reshape(50, 90, -1)[:, ::-1])
