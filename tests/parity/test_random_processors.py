@@ -20,6 +20,7 @@ from PIL import Image
 from pixprep import Engine, ImageError, Pipeline, PipelineError
 from pixprep.importers.transformers import CLASSES, from_transformers
 from pixprep.importers.transformers.classes import FIXED, ONLY_PIL, WITHOUT_PIL
+from pixprep.importers.transformers.classes import PAIRS as OF_PAIRS
 from pixprep.importers.transformers.patches import PATCHED
 from pixprep.pipeline.ops import Decode, Patches, Tiles, changed
 from support.compare import assert_close
@@ -120,7 +121,10 @@ def configuration(name, numbers):
 def result(own, encoded):
     """Return the outputs of the class for a photo, or the exception that it raises."""
     try:
-        found = own(read(encoded).convert("RGB"), return_tensors="np")
+        image = read(encoded).convert("RGB")
+        is_pair = type(own).__name__.removesuffix("Pil") in OF_PAIRS
+        found = own([image, image] if is_pair else image, return_tensors="np")
+        found = found["pixel_values"][:, 0] if is_pair else found
         return {"pixel_values": found} if isinstance(found, np.ndarray) else found
     except Exception as error:  # noqa: BLE001  (any exception means that the class does not accept the photo)
         return error
