@@ -219,7 +219,7 @@ def test_values_are_looked_up_for_patches_of_any_width(dtype, order):
     rng = np.random.default_rng(3)
     for channels, width, frames, merge in product((1, 3), (1, 2, 7, 40, 63, 64, 128, 130), (1, 3), (1, 2)):
         layout = PatchLayout((3, width), channels, merge, frames, order)
-        rows, columns = 3 * 2 * merge, width * 2 * merge
+        rows, columns = 3 * 2 * merge, width * 5 * merge
         table = rng.integers(0, 255, (channels, 256)).astype(dtype)
         image = pixels(rows, columns, 4, seed=width)[:, :, :channels]
         tensor, expected = np.full((2, layout.count(rows, columns) + 2, layout.values), 77, dtype)

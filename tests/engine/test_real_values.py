@@ -6,6 +6,7 @@ import pytest
 import pixprep as pp
 from pixprep.importers.verify import frozen
 from pixprep.pipeline import ops
+from pixprep.plan.profiles.windows import multiply_add
 from support.asking import ask
 from support.compare import EQUAL, assert_close
 from support.images import png, read, scene
@@ -173,3 +174,93 @@ def test_values_become_luma_unless_the_image_is_gray(color, like):
 def test_no_op_may_change_values_after_luma(after, message):
     with pytest.raises(pp.PipelineError, match=message):
         pp.Pipeline([pp.decode(), pp.resize(height=20, width=30), pp.normalize(luma="numpy"), *after])
+
+
+def interpolated(values, axis, out, *, is_cubic, has_corners):
+    """Return values that are interpolated along an axis as PyTorch does, with products and sums in float32."""
+    length, f = values.shape[axis], np.float32
+    at = np.arange(out, dtype=f)
+    if has_corners:
+        centers = at * (f(length - 1) / f(out - 1) if out > 1 else f(0))
+    else:
+        centers = multiply_add(f(length) / f(out), at + f(0.5), f(-0.5))
+    centers = centers if is_cubic else np.maximum(centers, 0)
+    first = np.minimum(np.floor(centers).astype(int), length - 1)
+    t = np.clip(centers - first.astype(f), 0, 1).astype(f)
+    if is_cubic:
+        near = [multiply_add(f(1.25), x, f(-2.25)) * x * x + f(1) for x in (t, f(1) - t)]
+        far = [
+            multiply_add(multiply_add(f(-0.75), x, f(3.75)), x, f(-6)) * x + f(3) for x in (t + f(1), f(1) - t + f(1))
+        ]
+        weights, first = (far[0], near[0], near[1], far[1]), first - 1
+    else:
+        weights = f(1) - t, t
+    taps = [values.take((first + tap).clip(0, length - 1), axis) for tap in range(len(weights))]
+    shaped = [np.expand_dims(weight, tuple(other for other in range(3) if other != axis)) for weight in weights]
+    total = multiply_add(taps[0], shaped[0], taps[1] * shaped[1])
+    for tap, weight in zip(taps[2:], shaped[2:], strict=True):
+        total = multiply_add(tap, weight, total)
+    return total
+
+
+@pytest.mark.parametrize("size", [(90, 41), (20, 150), (47, 100), (200, 61)])
+@pytest.mark.parametrize("filter_", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("like", ["torch_float", "torch_corners"])
+def test_interpolated_values_equal_those_of_numpy(like, filter_, size):
+    resize = pp.resize(height=size[0], width=size[1], filter=filter_, antialias=False, like=like)
+    ops = [pp.decode(), pp.normalize(MEAN, STD, arithmetic="fused"), resize, pp.tensor()]
+    values = ask([pp.decode(), ops[1], pp.tensor(max_size=99)], png(scene(47, 61)))["tensor"]
+    how = {"is_cubic": filter_ == "bicubic", "has_corners": like == "torch_corners"}
+    expected = interpolated(interpolated(values, 2, size[1], **how), 1, size[0], **how)
+    found = ask(ops, png(scene(47, 61)))["tensor"]
+    assert np.array_equal(found, expected)
+
+
+def test_resized_values_are_clipped_to_the_range_of_the_pixel_values():
+    resize = pp.resize(height=90, width=100, filter="bicubic", antialias=False, like="torch_float")
+    before = [pp.decode(), pp.normalize(arithmetic="multiply"), resize]
+    image = png(np.where(scene(47, 61) > 90, 255, 0).astype(np.uint8))
+    values = ask([*before, pp.tensor()], image)["tensor"]
+    assert values.min() < -0.01
+    assert values.max() > 1.01
+    clipped = pp.normalize(MEAN, STD, scale=1.0, arithmetic="divide", clip=True)
+    mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (MEAN, STD))
+    assert np.array_equal(ask([*before, clipped, pp.tensor()], image)["tensor"], (values.clip(0, 1) - mean) / std)
+    assert pp.Pipeline([*before, clipped, pp.tensor()]).plan.outputs["tensor"].is_hosts
+
+
+def test_a_small_result_of_bilinear_without_antialiasing_is_rejected():
+    how = {"antialias": False, "like": "torch_float"}
+    pp.resize(height=64, width=65, **how)
+    with pytest.raises(pp.PipelineError, match='"height" and "width" must add up to at least 129'):
+        pp.resize(height=64, width=64, **how)
+    by_shorter = pp.Pipeline([pp.decode(), pp.resize(60, max_size=90, **how), pp.tensor()])
+    with pp.Engine(by_shorter) as engine:
+        batch = engine.run_batch([png(scene(47, 47)), png(scene(40, 60))])
+    assert "60 x 60, whose sum must be at least 129" in batch.errors[0].detail
+    assert batch.errors[1] is None
+
+
+def test_slanext_interpolates_with_weights_of_eleven_bits():
+    image, size = scene(47, 61), (70, 33)
+    firsts, weights = [], []
+    for length, out in zip(image.shape, size, strict=False):
+        centers = (np.arange(out, dtype=np.float32) + np.float32(0.5)) * np.float32(length / out) - np.float32(0.5)
+        firsts.append(np.floor(centers).astype(int))
+        right = np.floor((centers - np.floor(centers)) * np.float32(2048) + np.float32(0.5)).astype(int)
+        weights.append((2048 - right, right))
+    total = np.zeros((*size, 3), int)
+    for down in (0, 1):
+        for across in (0, 1):
+            rows, columns = (
+                (first + step).clip(0, length - 1)
+                for first, step, length in zip(firsts, (down, across), image.shape, strict=False)
+            )
+            weight = weights[0][down][:, None, None] * weights[1][across][:, None]
+            total += weight * image[rows][:, columns].astype(int)
+    ops = [
+        pp.decode(),
+        pp.resize(height=size[0], width=size[1], like="slanext"),
+        pp.tensor(dtype="uint8", layout="hwc"),
+    ]
+    assert np.array_equal(ask(ops, png(image))["tensor"], (total + (1 << 21)) >> 22)
