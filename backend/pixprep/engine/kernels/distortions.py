@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import sqrt
 from typing import Any
 
@@ -81,21 +82,25 @@ def _smooth(smooth: Smooth, height: int, width: int) -> F32:
 def field_of(smooth: Smooth, values: F32) -> F32:
     """Return the displacement for given noise, float32 (1 or 2, height, width)."""
     values = values / np.abs(values).max()
-    offsets = np.arange(smooth.taps) - smooth.taps // 2
-    weights = np.exp(-(offsets**2) / (2 * smooth.sigma**2))
-    weights = (weights / weights.sum()).astype(np.float32).astype(np.float64)
     rows = values.reshape(-1, values.shape[-1]).astype(np.float64)
-    blurred = _blur_matrix(weights, len(rows)) @ rows @ _blur_matrix(weights, rows.shape[1]).T
-    field = blurred.astype(np.float32).reshape(values.shape) * np.float32(smooth.alpha)
-    return np.broadcast_to(field, (2, *field.shape[1:]))
+    down, across = (_blur_matrix(smooth.sigma, smooth.taps, length) for length in rows.shape)
+    field = (down @ rows @ across.T).astype(np.float32).reshape(values.shape) * np.float32(smooth.alpha)
+    both: F32 = np.broadcast_to(field, (2, *field.shape[1:]))
+    return both
 
 
-def _blur_matrix(weights: F64, length: int) -> F64:
-    """Return the matrix (length, length) of a convolution that repeats the value at each end."""
-    made = np.zeros((length, length))
-    rows = np.arange(length)
-    for offset, weight in enumerate(weights.tolist()):
-        np.add.at(made, (rows, (rows + offset - len(weights) // 2).clip(0, length - 1)), weight)
+@lru_cache(maxsize=8)
+def _blur_matrix(sigma: float, taps: int, length: int) -> F64:
+    """Return the matrix (length, length) of a Gaussian blur that repeats the value at each end.
+
+    The matrix is cached, because it takes longer to compute than the blur.
+    """
+    offsets = np.arange(taps) - taps // 2
+    weights = np.exp(-(offsets**2) / (2 * sigma**2))
+    weights = (weights / weights.sum()).astype(np.float32).astype(np.float64)
+    made, rows = np.zeros((length, length)), np.arange(length)
+    for offset, weight in zip(offsets.tolist(), weights.tolist(), strict=True):
+        made[rows, (rows + offset).clip(0, length - 1)] += weight
     return made
 
 
