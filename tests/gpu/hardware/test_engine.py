@@ -42,7 +42,7 @@ def distinct(count, *, seed=0):
 def damaged():
     whole = jpeg(scene(90, 80))
     return [
-        *JUNK.values(), whole[:700], whole[: len(whole) // 2], whole[:-2], whole.replace(b"\xff\xc4", b"\xff\xc5", 1),
+        *JUNK.values(), whole[:700], whole[: len(whole) // 2], whole[:-40], whole.replace(b"\xff\xc4", b"\xff\xc5", 1),
     ]  # fmt: skip
 
 
