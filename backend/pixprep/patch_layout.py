@@ -151,9 +151,11 @@ class ViewLayout(PatchLayout):
 
     Attributes:
         max_views: Maximum number of views.
+        numbers: Number of values per view of an output that describes the views, instead of their patches.
     """
 
     max_views: int
+    numbers: int | None = None
 
     def views(self, height: int, width: int, cuts: Size, whole: Size | None) -> list[Size]:
         """Return the numbers of rows and columns of patches of each view.
@@ -171,6 +173,8 @@ class ViewLayout(PatchLayout):
     def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
         """Return the shape of the tensor of an image; the arguments are those of ``views``."""
         views = self.views(height, width, cuts, whole)
+        if self.numbers is not None:
+            return len(views), self.numbers
         if self.fixed is not None:
             return len(views), self.fixed, self.values
         return 1, self.channels, self.size[0], sum(map(prod, views)) * self.size[1]

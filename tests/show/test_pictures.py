@@ -148,6 +148,19 @@ def test_the_grid_of_tiles_and_merge_windows_is_drawn_on_the_second_picture():
     assert (lines.all(axis=1).sum(), lines.all(axis=0).sum()) == (1, 2)
 
 
+def test_the_grid_of_slices_is_drawn_and_outputs_with_many_numbers_are_described():
+    slices = pp.resize_to_slices(rule="minicpm", slice_size=64, multiple=8, max_slices=6), pp.slice_patches(8)
+    encoded = png(np.zeros((200, 300, 3), np.uint8))
+    panel = panels_of(*slices, encoded=encoded)[1]
+    assert panel.words[1:] == [
+        "The image is cut into 2 x 3 slices. The first view is the whole image in a size of its own."
+    ]
+    assert panel.pixels.any(axis=2).all(axis=0).sum() == 2
+    numbers = pp.slice_grids(8, name="grids"), pp.slice_count(8, order="hw", name="cuts")
+    page = stages(pp.Pipeline([pp.decode(), *slices, *numbers]), encoded, title="", name="")
+    assert page.size[0] > 0
+
+
 def test_the_lines_of_a_grid_do_not_hide_the_picture():
     drawn = with_grid(np.zeros((40, 40, 3), np.uint8), rows=2, columns=9)
     assert (drawn.any(axis=(1, 2)).sum(), drawn.any(axis=(0, 2)).sum()) == (1, 40)  # columns of 4 pixels have no lines

@@ -82,7 +82,7 @@ class _Answer:
     def _add(self, placed: Placed) -> None:
         for name, spec in self._specs.items():
             rows = [row for row in placed.rows or (placed,) if isinstance(row, Placed)]
-            shapes = (spec.shape_of(*row.placements[name].size) for row in rows)
+            shapes = (spec.shape_of(*row.placements[name].views) for row in rows)
             self._shapes[name] = tuple(map(max, zip(self._shapes[name], *shapes, strict=True)))
         if self._n_bytes > self._max_bytes:
             raise self._refusal()

@@ -231,11 +231,15 @@ class NumbersPlan:
     @property
     def words(self) -> tuple[str, ...]:
         """Names of the numbers in the output, such as ``("height", "width")``."""
+        if self.kind == "patch_grid" and self.is_x_first:
+            return "columns", "rows"
         if self.kind == "patch_grid":
             return ("frames", "rows", "columns")[-self.spec.shape[0] :]
+        if self.kind in ("slice_grids", "slice_count"):
+            return ("views",) if self.spec.shape == (1,) else ("rows", "columns")
         if self.kind == "patch_positions":
             return ("column", "row")[:: 1 if self.is_x_first else -1]
-        if self.kind in ("patch_mask", "token_count", "tile_count", "tile_grid_id"):
+        if self.kind in ("patch_mask", "slice_mask", "token_count", "tile_count", "tile_grid_id"):
             return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))

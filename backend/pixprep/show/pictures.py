@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pixprep.engine.decoders import Encoded
 from pixprep.engine.engine import Engine
 from pixprep.engine.options import DEFAULT, EngineOptions
-from pixprep.patch_layout import PatchLayout
+from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.pipeline.ops import Decode, Letterbox, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.warnings import black_margins, odd_ranges
@@ -81,8 +81,12 @@ def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
     """Yield the values of numeric outputs for this photo as text."""
     for name, output in pipeline.plan.numbers.items():
         placement = output.geometry.place(found.height, found.width) if output.geometry else None
-        numbers = zip(output.words, output.numbers(found.height, found.width, placement), strict=True)
-        yield f'output "{name}": {", ".join(f"{word} {number:.6g}" for word, number in numbers)}'
+        numbers = np.asarray(output.numbers(found.height, found.width, placement))
+        if numbers.shape == (len(output.words),):
+            text = ", ".join(f"{word} {number:.6g}" for word, number in zip(output.words, numbers, strict=True))
+        else:
+            text = f"{' x '.join(map(str, numbers.shape))} numbers ({', '.join(output.words)})"
+        yield f'output "{name}": {text}'
 
 
 # The stages of one tensor
@@ -192,7 +196,12 @@ def _placed(found: Preview, shown: Shown) -> Panel:
         fill = shown.plan.fill[:1] if len(set(shown.plan.fill)) == 1 else shown.plan.fill
         words.append(f"The padding has the pixel value {', '.join(map(str, fill))}.")
     patches = shown.plan.spec.patches
-    if patches is not None:
+    if isinstance(patches, ViewLayout):
+        rows, columns = shown.placement.cuts
+        pixels = with_grid(pixels, rows, columns)
+        whole = f" The {patches.thumbnail} view is the whole image in a size of its own." if rows * columns > 1 else ""
+        words.append(f"The image is cut into {rows} x {columns} slices.{whole}")
+    elif patches is not None:
         rows, columns = (side // multiple for side, multiple in zip((height, width), patches.multiples, strict=True))
         pixels = with_grid(pixels, rows, columns)
         words += _grid_words(patches, height, width)

@@ -18,7 +18,7 @@ from pixprep.engine.engine import Engine
 from pixprep.engine.kernels.levels import apply_steps
 from pixprep.engine.options import DEFAULT, EngineOptions
 from pixprep.errors import PipelineError, needed
-from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, Tensor, Tiles
+from pixprep.pipeline.ops import Normalize, Op, OriginalSize, Patches, SlicePatches, Tensor, Tiles
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.boxes import around
 from pixprep.plan.output_plans import TensorPlan
@@ -66,7 +66,7 @@ class Shown:
     def shape(self) -> list[int]:
         """Shape of the tensor for this photo. For a pipeline for clips, it includes all frames."""
         spec = self.plan.spec
-        return list(spec.shape_of(*self.placement.size) if spec.is_open else spec.shape)
+        return list(spec.shape_of(*self.placement.views) if spec.is_open else spec.shape)
 
     @property
     def window(self) -> tuple[int, int, int, int]:
@@ -192,10 +192,12 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = DEFAU
     plans: dict[str, TensorPlan] = {}
     for name, plan in pipeline.plan.tensors.items():
         *chain, end = pipeline.outputs[name].chain[1:]
-        if isinstance(end, Tensor | Patches | Tiles):
+        if isinstance(end, Tensor | Patches | SlicePatches | Tiles):
             index = len(plans)
             plans[name] = plan
-            if isinstance(end, Patches | Tiles):  # the picture shows the image before it is split into patches
+            if isinstance(
+                end, Patches | SlicePatches | Tiles
+            ):  # the picture shows the image before it is split into patches
                 end = Tensor(dtype=end.dtype)
             dtype: TensorDType = "float32" if plan.is_real else "uint8"
             levels = Tensor(dtype=dtype, layout="hwc", max_size=end.max_size, name=f"levels_{index}")

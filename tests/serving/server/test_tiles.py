@@ -1,5 +1,7 @@
 """Tests that tiles pass through a real Triton: the tiles of several images are one tensor, which a model receives."""
 
+import shutil
+
 import numpy as np
 import onnx
 import pytest
@@ -23,6 +25,14 @@ PIPELINE = pp.Pipeline(
         pp.tile_count(TILE, thumbnail="last", name="num_patches"),
     ]
 )
+SLICES = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.resize_to_slices(rule="minicpm", slice_size=64, multiple=16, max_slices=4),
+        pp.slice_patches(8, name="pixel_values"),
+        pp.slice_grids(8, dtype="int32", name="target_sizes"),
+    ]
+)
 PHOTOS = [png(scene(120, 90)), png(scene(50, 300)), png(scene(20, 20))]
 
 
@@ -40,7 +50,24 @@ def save_tower(path):
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiles")
     build(folder / "models", pipeline=PIPELINE, onnx=save_tower(folder / "tower.onnx"))
+    build(folder / "more", pipeline=SLICES, onnx=save_identity(folder / "identity.onnx"))
+    shutil.copytree(folder / "more" / "preprocess", folder / "models" / "slices")
+    config = folder / "models" / "slices" / "config.pbtxt"
+    config.write_text(config.read_text().replace('name: "preprocess"', 'name: "slices"'))
     return folder / "models"
+
+
+def save_identity(path):
+    """Save a model that returns the patches and the grids of slices."""
+    shapes = {"pixel_values": (TensorProto.FLOAT, [1, 3, 8, "columns"]), "target_sizes": (TensorProto.INT32, ["n", 2])}
+    nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in shapes]
+    inputs, outputs = (
+        [helper.make_tensor_value_info(f"{name}{end}", *shape) for name, shape in shapes.items()]
+        for end in ("", "_out")
+    )
+    graph = helper.make_graph(nodes, "identity", inputs, outputs)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
 
 
 def infer(client, model, photos, *outputs):
@@ -62,3 +89,13 @@ def test_the_tiles_of_all_images_are_one_tensor_with_a_count_per_image(server):
     assert np.array_equal(tiles, np.concatenate(batch.outputs["pixel_values"]))
     (features,) = infer(client, "ensemble", PHOTOS, "features")
     np.testing.assert_allclose(features, tiles.mean(axis=(2, 3)), atol=1e-5)
+
+
+def test_the_slices_of_all_images_are_one_tensor(server):
+    with pp.Engine(SLICES) as engine:
+        batch = engine.run_batch(PHOTOS)
+    found = infer(client_of(server, "grpc"), "slices", PHOTOS, "pixel_values", "target_sizes")
+    for name, values in zip(("pixel_values", "target_sizes"), found, strict=True):
+        assert np.array_equal(values, batch.packed(name))
+    patches, grids = found
+    assert patches.shape[3] == 8 * grids.prod(axis=1).sum()

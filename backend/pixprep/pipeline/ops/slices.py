@@ -189,7 +189,9 @@ class _SliceNumbersOp(_SliceOp, NumbersOp, frozen=True):
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         views = self.views_of(before)
-        spec = replace(spec, most=(views.max_views, *spec.shape[1:]), patches=views) if spec.is_open else spec
+        if spec.is_open:
+            most = views.max_views, spec.shape[1]
+            spec = replace(spec, most=most, patches=replace(views, numbers=spec.shape[1]))
         return replace(super().lower(before, spec), geometry=_with_whole(before.geometry), patches=views)
 
 
