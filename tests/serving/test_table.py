@@ -66,6 +66,7 @@ def test_a_parquet_table_has_nested_columns_also_if_its_first_rows_are_errors(tm
 def test_a_run_continues_after_the_last_complete_row_and_repeats_failed_photos(tmp_path, cut):
     journal = interrupt(tmp_path / "t.jsonl")
     journal.write_bytes(journal.read_bytes()[: -cut or None])
+    interrupt(tmp_path / "t.jsonl", ROWS[:1])  # a second run, which is interrupted after a photo that fails again
     with Table(tmp_path / "t.jsonl", ORIGIN) as table:
         left = [row for row in ROWS if (row["file"],) not in table.answered]
         assert [row["file"] for row in left] == ["a, b.jpg", *["d.jpg"] * bool(cut)]
