@@ -169,7 +169,8 @@ class Adapter:
         Raises:
             PipelineError: ONNX Runtime rejects the converted model.
         """
-        if self._is_doubtful() and self._fed:
+        is_fed = all(each.name in self._fed or each.name in self.passed for each in self.classifier.inputs)
+        if is_fed and self._fed and self._is_doubtful():
             self._try(is_of_rows=is_of_rows)
         rest = tuple(tensor for tensor in self.classifier.inputs if tensor.name not in self.passed)
         passed = tuple(tensor for tensor in self.classifier.inputs if tensor.name in self.passed)

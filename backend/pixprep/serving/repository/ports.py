@@ -26,6 +26,7 @@ FROM_ONNX = {
 PLAN_BYTES = 28
 """Number of bytes that ``plan_fault`` and ``plan_version`` need from the beginning of a file."""
 _MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps
+_MAX_LENGTH = 1 << 20  # maximum length of a dimension of an input for shape inference
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE_SUFFIXES = (".py", ".pyc", ".so")
 _OUR_FILES = ("model.onnx", "model.plan")
@@ -154,6 +155,9 @@ def _rows(model: Any) -> dict[str, int]:
     """Return the first dimension of each output for which shape inference finds a fixed length."""
     import onnx  # noqa: PLC0415  (as above)
 
+    lengths = [dim.dim_value for value in model.graph.input for dim in value.type.tensor_type.shape.dim]
+    if max(lengths, default=0) > _MAX_LENGTH:  # shape inference may allocate memory for each element of a vector
+        return {}
     with suppress(Exception):  # ONNX Runtime will report a broken graph
         outputs = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph.output
         first = {value.name: value.type.tensor_type.shape.dim[:1] for value in outputs}
