@@ -172,10 +172,10 @@ def test_a_table_has_the_rows_of_the_json_output_and_continues_after_an_interrup
 
 
 def test_send_saves_the_pictures_that_a_last_step_encodes_or_that_the_client_declares(
-    larger_server, pixprep, broken, tmp_path
+    server, pixprep, broken, tmp_path
 ):
     def send(model, folder, *options):
-        arguments = ("send", FLOWER, broken, "--model", model, "--output", folder, *options, *target(larger_server))
+        arguments = ("send", FLOWER, broken, "--model", model, "--output", folder, *options, *target(server))
         code, out, err = pixprep(*arguments)
         return code, out.splitlines()[1:], err
 
@@ -189,12 +189,12 @@ def test_send_saves_the_pictures_that_a_last_step_encodes_or_that_the_client_dec
     picture, photo = Image.open(ours), Image.open(FLOWER)
     assert (picture.mode, picture.size) == ("RGBA", photo.size)
     np.testing.assert_array_equal(np.asarray(picture)[..., :3], np.asarray(photo))
-    output = client.send([FLOWER], url=target(larger_server)[-1], model="maps")
+    output = client.send([FLOWER], url=target(server)[-1], model="maps")
     (expected,) = (encode(answer.outputs, "alpha", Picture.parse(MATTE), FLOWER.read_bytes()) for answer in output)
     assert expected == ours.read_bytes()
 
 
-def test_a_wrong_request_for_pictures_is_one_line(larger_server, pixprep, tmp_path):
+def test_a_wrong_request_for_pictures_is_one_line(server, pixprep, tmp_path):
     out = ["--output", tmp_path / "out"]
     mistakes = (
         (["--picture", f"alpha={MATTE}"], "--picture needs --output DIR, the folder of the pictures"),
@@ -210,7 +210,7 @@ def test_a_wrong_request_for_pictures_is_one_line(larger_server, pixprep, tmp_pa
         (["--output", IMAGES], f"{IMAGES} contains the photo flower.jpg: choose a different folder for pictures"),
     )
     for options, message in mistakes:
-        code, out, err = pixprep("send", FLOWER, "--model", "maps", *options, *target(larger_server))
+        code, out, err = pixprep("send", FLOWER, "--model", "maps", *options, *target(server))
         assert (code, out, err) == (1, "", f"pixprep: {message}\n")
 
 
@@ -378,8 +378,11 @@ def models(tmp_path_factory):
         ("alone", SCORES, letterboxed(), None, {}),
         ("labelled", [("box", (4,)), *SCORES], "alone", folder / "labels.txt", {}),
         ("ultralytics", SCORES, "alone", None, {"names": "{0: 'chat', 1: 'chien', 2: 'vache'}"}),
+        ("maps", [("alpha", (1, 8, 8))], "alone", None, {}),
     )
-    return build_each(folder, folder / "models", rows)
+    repository, pictures = build_each(folder, folder / "models", rows), {"alpha": Picture.parse(MATTE)}
+    build(repository, preprocess="alone_preprocess", onnx=folder / "maps.onnx", name="matte", pictures=pictures)
+    return repository
 
 
 @pytest.fixture(scope="module")
@@ -394,11 +397,8 @@ def more_models(models, tmp_path_factory):
         ("beside_one", [("sure", (1,)), *SCORES], "plain", None, {}),
         ("one", [("sure", (1,))], "plain", None, {}),
         ("last", SCORES, letterboxed(layout="hwc"), None, {}),
-        ("maps", [("alpha", (1, 8, 8))], "alone", None, {}),
     )
-    repository, pictures = build_each(folder, folder / "models", rows), {"alpha": Picture.parse(MATTE)}
-    build(repository, preprocess="alone_preprocess", onnx=folder / "maps.onnx", name="matte", pictures=pictures)
-    return repository
+    return build_each(folder, folder / "models", rows)
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def test_send_shows_classes_only_for_a_classifiers_scores(larger_server, pixprep
 
 
 def test_serve_prints_an_example_command_for_each_ensemble(server):
-    ensembles = ["alone", "labelled", "ultralytics"]
+    ensembles = ["alone", "labelled", "maps", "matte", "ultralytics"]
     assert [re.search(r"/v2/models/(\w+)/infer ", line)[1] for line in server.curls] == ensembles
 
 
