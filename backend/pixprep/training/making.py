@@ -22,6 +22,7 @@ from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.boxes import in_pixels
 from pixprep.plan.plan import Placed, Plan
+from pixprep.registry import BATCHES, load
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
 from pixprep.training.fields import Annotated, collated, unfiltered, untransformed
@@ -304,11 +305,16 @@ class Maker:
         The outputs must stay contiguous, so each valid row moves up to the first row that is free.
         """
         valid = [row for row, error in enumerate(batch.errors) if error is None]
-        for output in batch.outputs.values():
+        outputs = dict(batch.outputs)
+        for name, output in outputs.items():
+            if valid and hasattr(output, "get"):  # on a GPU, where CuPy would compile a kernel to move a row
+                outputs[name] = load(BATCHES["joined"])([output[row : row + 1] for row in valid])
+                continue
             for to, row in enumerate(valid):
                 if to != row:
                     output[to] = output[row]
-        batch.outputs = {name: output[: len(valid)] for name, output in batch.outputs.items()}
+            outputs[name] = output[: len(valid)]
+        batch.outputs = outputs
         for owner, names in ((batch, ("errors", "placed", "decode_s", "transform_s")), (rows, _Rows.LISTS)):
             for name in names:
                 values = getattr(owner, name)
