@@ -166,7 +166,7 @@ def test_one_invalid_file_does_not_stop_the_others_with_any_batch_size(demo, bro
         )
     )
     assert [answer.path for answer in answers] == paths
-    assert progress == [(done, len(paths)) for done in range(1, len(paths) + 1)]
+    assert progress == [(done, len(paths)) for done in range(len(paths) + 1)]
     errors = {answer.path: answer.error for answer in answers if answer.error}
     assert errors == {broken: f"in ensemble 'ensemble', {NOT_AN_IMAGE}", unreadable: "Input/output error"}
     for answer in answers:
