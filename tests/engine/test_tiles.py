@@ -33,6 +33,8 @@ RULES = {
     "up": {"multiple": 24},
     "thumbnail": {"size": 60, "width": 50},
     "contain_down": {"size": 60, "width": 50},
+    "pillow_contain": {"size": 60, "width": 50},
+    "pillow_thumbnail": {"size": 60, "width": 50},
     "keep": {"size": 1000},
     "longer_down": {"size": 70},
     "text_max": {"size": 70, "max_size": 200, "multiple": 8},

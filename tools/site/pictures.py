@@ -116,6 +116,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "random_apply": {"ops": [{"op": "gaussian_blur", "kernel_size": 9}]},
     "random_order": {"ops": [{"op": "solarize", "threshold": 128}, {"op": "contrast", "factor": 3.0}]},
     "resize_to_tiles": {"tile_size": 64, "max_tiles": 6},
+    "resize_to_slices": {"rule": "minicpm", "slice_size": 64, "multiple": 8, "max_slices": 6},
 }
 """Fields with which each op is drawn. If ``p`` is the only field of a random op, it is below 1, so that some samples do
 not change.

@@ -13,7 +13,7 @@ from pixprep.spec import ImageSpec, upward
 
 _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
     *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "longer_half_up", "bounded"),
-    *("idefics3", "thumbnail", "nearer_32"),
+    *("idefics3", "thumbnail", "nearer_32", "pillow_contain", "pillow_thumbnail"),
 )
 
 
