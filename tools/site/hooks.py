@@ -23,7 +23,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 API = {
     "Pipelines": ["Pipeline", "load", "Origin", "ImageSpec", "TensorSpec"],
     "Engine": ["Engine", "Batch", "Limits", "apply"],
-    "Training": ["Loader", "Mix", "Mosaic", "CopyPaste", "read"],
+    "Training": ["Loader", "views", "Mix", "Mosaic", "CopyPaste", "read"],
     "Operators of your own": ["operator", "Operator"],
     "Detections and coordinates": [
         "Detections",

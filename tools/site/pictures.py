@@ -194,7 +194,7 @@ def side_by_side(images: list[npt.NDArray[np.uint8]]) -> Image.Image:
 def encoded(picture: Picture) -> bytes:
     """Encode a picture as a JPEG."""
     file = BytesIO()
-    side_by_side(picture.images).save(file, "JPEG", quality=88, subsampling=0, optimize=True)
+    side_by_side(picture.images).save(file, "JPEG", quality=88, subsampling=0)
     return file.getvalue()
 
 
