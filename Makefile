@@ -192,7 +192,8 @@ parity: .venv-parity/.done
 	.venv-parity/bin/pytest -m "" tests/parity tests/serving/test_table.py tests/training/test_source_parquet.py tests/training/test_source_lmdb.py \
 	    tests/engine/test_opencv_warp.py tests/engine/test_alignment.py
 
-# CONFIGURATIONS and SEED: random configurations of each image processor of transformers with each backend.
+# CONFIGURATIONS is the number of random configurations of each transformers image processor with each backend, and SEED
+# is their seed.
 CONFIGURATIONS = 8
 SEED = 0
 parity-processors: .venv-parity/.done
@@ -208,7 +209,7 @@ models: .venv-models/.done .venv/.dev
 	.venv-models/bin/pytest tests/parity/test_model_warps.py tests/parity/test_mediapipe.py
 	$(VENV)/pytest $(SERVER)/test_ocr.py $(SERVER)/test_towers.py
 
-# Builds engines with TensorRT for RTX, without a GPU. PyTorch in the environment of parity exports the models.
+# Builds engines with TensorRT for RTX, without a GPU. The PyTorch of the parity environment exports the models.
 tensorrt: .venv-tensorrt/.done .venv-parity/.done
 	.venv-tensorrt/bin/pytest -m "" tests/serving/test_tensorrt.py
 

@@ -36,7 +36,7 @@ def _usual_priority():
 
 @pytest.fixture
 def few_images(monkeypatch):
-    """Make ``verify`` generate 2 images instead of 26, for tests of what it reports."""
+    """Make ``verify`` generate 2 images instead of 26, for tests of its report."""
     from pixprep.importers.verify import comparison  # noqa: PLC0415  (most tests do not need it)
 
     images = comparison.generated()[12:14]

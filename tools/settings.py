@@ -162,8 +162,8 @@ TESTS = {
     "PIXPREP_GPU_RESULTS, PIXPREP_GPU_STEP": "Results file of the GPU's tests, and the name of the step that runs "
     "them.",
     "PIXPREP_SCALE_RESULTS": "Results file of `make scale`.",
-    "PIXPREP_CONFIGURATIONS, PIXPREP_SEED": "`make parity-processors` tests this number of random configurations "
-    "per class, and draws them with this seed.",
+    "PIXPREP_CONFIGURATIONS, PIXPREP_SEED": "Number of random configurations per class that "
+    "`make parity-processors` tests, and their seed.",
     "PIXPREP_HOUR, PIXPREP_HOUR_PATH": "Folder of `tools/gpu_hour`, and packages that its steps import.",
     "PIXPREP_LIBJPEG": "Path of the libjpeg-turbo that `make fuzz-huffman` loads.",
     "PIXPREP_COMMIT": "Commit that a benchmark records. Default: that of the checkout.",

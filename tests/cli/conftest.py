@@ -1,4 +1,4 @@
-"""Fixtures: the command line in the folder of a test module, and trials of ONNX files without a process."""
+"""Fixtures: the command line in the folder of a test module, and trial runs of ONNX files in the test process."""
 
 import os
 import sys

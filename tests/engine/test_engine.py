@@ -54,7 +54,7 @@ def test_a_batch_equals_its_images_one_by_one_with_any_number_of_threads(engine)
 
 
 def test_a_jpeg_of_a_batch_takes_few_calls():
-    """Each further JPEG of a batch takes at most 90 Python calls from its bytes to its tensor."""
+    """Each additional JPEG in a batch requires at most 90 Python calls to become a tensor."""
     counts = []
     with pp.Engine(PIPELINE, threads=1) as engine:
         for images in (3, 1, 3):  # the first run fills the caches

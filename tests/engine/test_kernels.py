@@ -215,7 +215,7 @@ def test_a_lookup_equals_indexing_and_writes_nothing_else(dtype):
 @pytest.mark.parametrize("order", ["chw", "tchw", "hwc"])
 @pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
 def test_values_are_looked_up_for_patches_of_any_width(dtype, order):
-    """Narrow patches, repeated frames and interleaved channels have a function of their own in C."""
+    """Separate C functions process narrow patches, repeated frames and interleaved channels."""
     rng = np.random.default_rng(3)
     for channels, width, frames, merge in product((1, 3), (1, 2, 7, 40, 63, 64, 128, 130), (1, 3), (1, 2)):
         layout = PatchLayout((3, width), channels, merge, frames, order)

@@ -1,4 +1,4 @@
-"""Tests of calls of OpenCV: gray images of all formats that it reads, and CLAHE before a resize."""
+"""Tests that pipelines reproduce calls to OpenCV: gray images of every format, and CLAHE before a resize."""
 
 import io
 

@@ -1,4 +1,4 @@
-"""Tests padding that repeats the image before a resize, padding of a size that a formula determines, and padding with
+"""Tests padding that repeats the image before a resize, padding to a size that a formula determines, and padding with
 values that need not be pixel values.
 """
 

@@ -1,4 +1,4 @@
-"""Tests that pipelines reproduce calls of Pillow bit for bit, at random sizes."""
+"""Tests that pipelines reproduce calls to Pillow bit for bit, at random sizes."""
 
 import io
 

@@ -50,7 +50,7 @@ def same(ours, theirs):
 
 
 def filtered(rows, filters):
-    """Return rows of bytes, (rows, bytes), filtered as the PNG specification defines it, with the given filters."""
+    """Return the bytes of rows (rows, bytes), each encoded with its PNG filter."""
     padded = np.pad(rows.astype(np.int64), ((1, 0), (1, 0)))
     left, up, corner = padded[1:, :-1], padded[:-1, 1:], padded[:-1, :-1]
     distances = np.abs(np.stack([up - corner, left - corner, left + up - 2 * corner]))
@@ -61,7 +61,7 @@ def filtered(rows, filters):
 
 
 def drawn(random, height, width, bits):
-    """Return labels with uniform areas, in which whole blocks of bytes are copied, and with single pixels."""
+    """Return labels with single pixels, and with uniform areas, for which the decoder copies blocks of bytes."""
     image = np.full((height, width), random.integers(1 << bits))
     for _ in range(4):
         top, left = random.integers(height), random.integers(width)

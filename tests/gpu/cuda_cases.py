@@ -18,7 +18,7 @@ from pixprep.plan.profiles.windows import Passes, Windows
 from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes not in ("fixed", "float_pairs")]
-"""``float_pairs`` resizes float32 values, which no CUDA kernel does."""
+"""``float_pairs`` resizes float32 values, which the CUDA kernels do not support."""
 REAL = ("real", "lerp")
 """Passes whose results are not rounded to pixel values."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]

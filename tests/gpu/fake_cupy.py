@@ -2,7 +2,7 @@
 uses.
 
 Queued work runs as late as CUDA allows: when a thread waits for its stream, or for an event after it. A missing wait
-therefore shows every time. ``COUNTS`` counts the calls, and ``Memory`` limits the size of the memory.
+therefore causes a wrong result every time. ``COUNTS`` counts the calls, and ``Memory`` limits the size of the memory.
 
 ``compiler`` mocks NVRTC: the compiled code is the source itself. ``codecs`` mocks nvImageCodec: all of its decoders use
 the CPU decoder. ``install`` installs all mocks for a whole process.
@@ -58,7 +58,7 @@ class Memory:
 
     @classmethod
     def take(cls, shape, dtype):
-        """Return an array, and count its bytes until it is garbage."""
+        """Return an array, and count its bytes as used until the array is garbage-collected."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if cls.limit is not None and cls.used + n_bytes > cls.limit:
             raise OutOfMemoryError(
@@ -80,7 +80,7 @@ class Memory:
 
     @classmethod
     def settled(cls):
-        """Return the number of used bytes after all queued work, without deleted arrays, also those of other tests."""
+        """Run all queued work, free deleted arrays (also of other tests), and return the number of used bytes."""
         gc.collect()
         for stream in [*Stream.alive]:
             stream.drain()
@@ -215,13 +215,13 @@ class Stream:
         type(self).destroyed += 1  # type(self), because the module's names are already deleted when Python exits
 
     def add(self, work):
-        """Queue work, which runs when a thread waits for it."""
+        """Queue work, which runs only when a thread waits for it."""
         with TURN:
             self.queue.append(work)
             self.queued += 1
 
     def drain(self, until=None):
-        """Run the queued work, or its first part: until ``begun`` is ``until``."""
+        """Run the queued work. With ``until``, stop when ``begun`` reaches this number."""
         with TURN:
             while self.queue and (until is None or self.begun < until):
                 self.begun += 1
@@ -306,7 +306,7 @@ class MemoryPool:
 
 
 def waited():
-    """Count a wait of the host. After an illegal address, every wait fails."""
+    """Count one wait of the host for the GPU. After an illegal memory access, every wait fails."""
     count(**{"waits": 1, f"waits of {threading.current_thread().name}": 1})
     if RUNTIME.broken is not None:
         raise CUDARuntimeError(RUNTIME.broken)

@@ -79,7 +79,7 @@ class PyNvDecoder:
     def Decode(self, packet):
         type(self).packets += 1
         type(self).outside += fake_cupy.Device.depth() == 0
-        for memory in self._given:  # the next frames overwrite this memory, in the order of the stream
+        for memory in self._given:  # the next frames overwrite this memory, in stream order
             fake_cupy.Stream.current().add(lambda memory=memory: memory.fill(99))
         if type(self).fault:
             raise PyNvVCException(type(self).fault)

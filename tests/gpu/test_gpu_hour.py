@@ -138,7 +138,7 @@ def test_every_contender_and_kernel_is_measured(rows):
     moved = [row for row in of(rows, "handover") if row["library"] == "cupy"]
     assert [row["non_blocking"] for row in moved] == [False, True]
     assert all(row["ms"].keys() == {"host, alone", "alone", "host, before a step", "before a step"} for row in moved)
-    # the decoders of the mock write at once, and it has no hardware engine here
+    # the mocked decoders write immediately; here, the mock does not have a hardware engine
     hardware, cuda = of(rows, "stream_order")
     assert (hardware["order"], "early" in hardware) == ("hardware", False)
     assert (cuda["order"], cuda["early"], cuda["decodes"]) == ("CUDA", 3, 3)

@@ -65,7 +65,7 @@ def test_a_stream_outlives_its_thread_and_its_device_and_is_reused(gpu):
     for _ in range(3):
         gc.collect()
         assert streams() == first
-    assert fake.made <= made + 2  # earlier tests may have returned streams
+    assert fake.made <= made + 2  # streams of earlier tests may be reused
     assert fake.destroyed == destroyed
 
 
@@ -76,7 +76,7 @@ def test_memory_does_not_depend_on_the_number_of_calling_threads_and_outputs(gpu
     images = [jpeg(600, 56, seed) for seed in range(4)] * 5
 
     def used(threads, **options):
-        """Return the size of the memory after one batch per thread. The threads exist at the same time."""
+        """Return the number of used bytes after one batch per thread. All threads exist at the same time."""
         before, meeting, turn = Memory.settled(), threading.Barrier(threads + 1, timeout=60), threading.Lock()
         with on_gpu(pipeline) as engine, ThreadPoolExecutor(threads) as pool:
 
@@ -213,7 +213,7 @@ def test_images_of_all_sizes_share_the_launches_of_their_chunk(name):
 
 @pytest.mark.parametrize("pipeline", [PIPELINE, OPEN], ids=["fixed size", "open size"])
 def test_two_batches_are_in_flight_and_the_third_waits_for_the_first(gpu, pipeline):
-    """nvImageCodec of the mock overwrites its images at once, and the kernels run as late as possible."""
+    """The mock of nvImageCodec overwrites its images immediately, and the kernels run as late as possible."""
     gpu.codec.Decoder.hardware = 7
     groups = [[jpeg(40 + index % 9, 56 + group, 9 * group + index) for index in range(24)] for group in range(5)]
     with on_gpu(pipeline) as engine, pp.Engine(pipeline) as cpu:
@@ -259,7 +259,7 @@ def test_the_thread_of_a_loader_reads_the_next_batch_without_waiting_for_the_gpu
 
 @pytest.mark.parametrize(("codec", "is_behind"), [("consistent", False), ("cuda", True)])
 def test_before_a_hardware_decode_alone_the_host_waits_for_the_caller(gpu, monkeypatch, codec, is_behind):
-    """nvJPEG's hardware decoder may write before the work in front of it in its stream has finished."""
+    """nvJPEG's hardware decoder may write before the work queued earlier in its stream has finished."""
     fake, decoder, behind = gpu.cupy.cuda.Stream, gpu.codec.Decoder, []
     decoder.hardware = 7
     decode = decoder.decode

@@ -290,7 +290,7 @@ def _loaded(code):
 def test_serving_in_python_loads_no_codec_and_no_server():
     loaded = _loaded("from pixprep import Batch, Engine, Pipeline, apply, boxes_to_original, load, presets, resize")
     assert "pixprep.engine.engine" in loaded
-    # A third-party library would take several tenths of a second of the start-up, and most modules of the standard
+    # A third-party library would add several tenths of a second to the start-up time, and most modules of the standard
     # library a few milliseconds.
     third_party = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names
     libraries = {name for name in third_party if not name.startswith("_")} - {"cython_runtime"}

@@ -353,7 +353,7 @@ CONSTANT = {
         (k := rng.uniform(-1, 1), k), mode=rng.choice(["camera", "fisheye"]), p=1, **random_sampling(rng)
     ),
 }
-"""Functions that create transforms without random parameters, because ``ReplayCompose`` does not record all of them."""
+"""Functions that create transforms with fixed parameters. ``ReplayCompose`` would not record all random ones."""
 NEARLY_EQUAL = Tolerance(1, 0.9999, "OpenCV computes the last values of a row without fused operations")
 
 
@@ -382,7 +382,7 @@ def test_the_same_shift_gives_the_librarys_motion_kernel(size):
 
 
 def distorted(rng, size):
-    """Return a random distortion, and the maps of the library for the parameters that we drew for it."""
+    """Return a random distortion, and the maps that the library computes with the parameters that pixprep sampled."""
     how = {
         "fill": rng.choice([0, 114, (9, 120, 250)]),
         "interpolation": rng.choice([0, 1, 2]),
@@ -438,7 +438,7 @@ def test_the_same_grid_or_noise_gives_the_librarys_pixels_masks_and_boxes():
             batch = engine.run_batch([pixels], places=[pipeline.plan.replaying({step.key: words}, sample)])
         assert batch.errors == [None]
         expected = transform.apply(pixels, *maps)
-        # a displacement that differs by 1e-6 can be on the other side of a multiple of 1/32 pixel
+        # a difference of 1e-6 can move a displacement across a multiple of 1/32 pixel
         tolerance = EQUAL if "rows" in words else Tolerance(255, 0.999, "the noise is blurred in another order")
         assert_close(batch["tensor"][0][: size[0], : size[1]], expected, tolerance)
         if is_constant:

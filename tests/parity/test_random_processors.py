@@ -1,5 +1,5 @@
-"""Tests that random configurations of every supported image processor of transformers equal the class bit for bit, or
-are rejected by name.
+"""Tests random configurations of every supported image processor of transformers: the outputs equal those of the class
+bit for bit, or the error names the field that is not supported.
 
 ``make parity-processors CONFIGURATIONS=200`` compares more configurations than ``make parity``. A configuration that
 the class itself rejects is not counted. The photos have 30 sizes, from 1 x 1 to 8000 x 500 pixels.
@@ -52,7 +52,7 @@ TOTAL = Counter()
 
 @cache
 def photo(size):
-    """Return a photo of (height, width) as a BMP, which is decoded quickly."""
+    """Return a photo of the size (height, width) as a BMP, which is fast to decode."""
     file = io.BytesIO()
     pixels = scene(*size) if size[0] % 2 and min(size) > 8 else noise(*size)
     Image.fromarray(pixels).save(file, "BMP")

@@ -1,5 +1,5 @@
-"""Counts the image processors of the installed transformers, and the model types that use them, whose default
-configuration is imported and equals the class bit for bit.
+"""Counts the image processors of the installed transformers whose default configuration is imported and equals the
+class bit for bit, and the model types that use these processors.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ FIELDS = {"TimmWrapperImageProcessor": {"pretrained_cfg": TIMM, "architecture": 
 
 
 def model_types():
-    """Return the model types that use each class, by the name of the class without the suffix of a backend."""
+    """Return a mapping from each class name, without its backend suffix, to the model types that use the class."""
     found = defaultdict(set)
     for model_type, names in IMAGE_PROCESSOR_MAPPING_NAMES.items():
         for name in names.values() if isinstance(names, dict) else [names]:

@@ -48,7 +48,7 @@ def is_large(name, expected, size):
     if name in ("RfDetrImageProcessor", "ZoeDepthImageProcessor") and sum(sides) < PROFILES["torch_float"].min_sides:
         return True
     longest = max(sides)
-    if name == "ZoeDepthImageProcessor" and min(size) < 5:  # torchvision cannot pad it, but NumPy can
+    if name == "ZoeDepthImageProcessor" and min(size) < 5:  # torchvision cannot pad such an image, but NumPy can
         return True
     is_narrow = name in ("DonutImageProcessor", "MuseGlimmerImageProcessor") and max(size) > 8 * min(size)
     return longest > MAX_OPEN_SIDE or is_narrow or (name == "PerceiverImageProcessor" and min(size) == 1)
@@ -92,7 +92,7 @@ def compare(name, backend, fields, encoded):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", [name for name in ROWS if name != "LlavaNextImageProcessor"])
 def test_the_defaults_equal_the_class_for_images_of_many_sizes(name, backend):
-    # the classes in ONLY_PIL take one row for channels
+    # the classes in ONLY_PIL interpret an image with a single row as channels
     sizes = SIZES[2:] if name in ONLY_PIL else SIZES
     if (name, backend) == ("TvpImageProcessor", "pil"):
         with pytest.raises(PipelineError, match="may pad the image, which is not"):
@@ -185,7 +185,7 @@ def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
 
 def test_every_field_of_a_class_is_known():
     general = {*transformers.processing_utils.ImagesKwargs.__annotations__, "return_legacy_image_output"}
-    # the latter is an argument of calls of Video-LLaVA's class, which ignores it in a configuration
+    # Video-LLaVA's class accepts the latter as an argument of a call, and ignores it in a configuration
     for name, row in ROWS.items():
         own = set(type(processor(name, "torchvision")).valid_kwargs.__annotations__)
         assert own <= set(row.defaults) | general | set(HARMLESS), name

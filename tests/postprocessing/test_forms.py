@@ -30,7 +30,7 @@ def padded(array, count=5):
 
 
 def logits(is_softmax):
-    """Return logits [6, 5 classes], with a sixth class for no object if they are those of a softmax."""
+    """Return logits of 6 rows and 5 classes. Logits for a softmax have an additional column: no object."""
     values = np.full((6, 5 + is_softmax), -9.0, np.float32)
     if is_softmax:
         values[2:, -1] = 9
@@ -49,7 +49,7 @@ def grids(*, keypoints):
         cells = (SIDE // stride) ** 2
         scores, distances = np.zeros((2 * cells, 1), np.float32), np.zeros((2 * cells, 4), np.float32)
         points = np.zeros((2 * cells, 10), np.float32)
-        if level < len(BOXES):  # each object is at one level
+        if level < len(BOXES):  # each object is detected at one level
             x, y = (MIDDLES[level, :2] // stride).astype(int)
             row = 2 * (y * SIDE // stride + x) + level
             center = np.array([x, y]) * stride

@@ -1,4 +1,4 @@
-"""Tests that declarations determine the pictures that are drawn from the outputs of a model."""
+"""Tests of the pictures that are drawn from a model's outputs according to declarations."""
 
 import cv2
 import numpy as np

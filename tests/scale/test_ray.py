@@ -397,7 +397,7 @@ def test_an_unreachable_cluster_is_one_line(photos, tmp_path, capsys):
 
 @pytest.fixture
 def network(tmp_path):
-    """Write a model with the sum of each channel, and with a list that has one row per channel above a limit."""
+    """Write a model that returns the sum of each channel, and a list of the channels whose sum is above a limit."""
     onnx = pytest.importorskip("onnx", reason="NO ONNX: pip install onnx onnxruntime")
     pytest.importorskip("onnxruntime", reason="NO ONNX RUNTIME: pip install onnxruntime")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT

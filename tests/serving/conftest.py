@@ -1,4 +1,4 @@
-"""Fixtures of all folders of this room: a model that only declares inputs and outputs, and trials without a process."""
+"""Fixtures of all folders below: a model that only declares inputs and outputs, and trial runs in this process."""
 
 import pytest
 

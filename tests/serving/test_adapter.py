@@ -1,4 +1,4 @@
-"""Tests that `build` serves ONNX files of many signatures, as they are found, with the values that the files compute.
+"""Tests that models built from ONNX files with many signatures return the values that the files compute.
 
 Each row of ``SIGNATURES`` is a small file with the types, dimensions and inputs of a kind of published model. The model
 returns the mean of its image plus the means of its other inputs, in one of the forms of ``FORMS``.
@@ -260,7 +260,7 @@ REFUSED = {
 
 
 def found(tmp_path, image, *, data=False, **fields):
-    """Write the file of a row, and return its path and the options of the build."""
+    """Write the ONNX file of a row of ``SIGNATURES``. Return its path and the options of the build."""
     options = {key: fields.pop(key) for key in ("free_dims", "constants", "max_batch_size") if key in fields}
     fields.pop("adds", None)
     path = tmp_path / "found.onnx"

@@ -70,7 +70,7 @@ def test_each_probe_has_a_different_image_even_after_a_resize(dims):
 
 
 class Connection:
-    """A connection that counts how many requests were begun."""
+    """A connection that counts the requests that have started."""
 
     begun = 0
 
@@ -93,7 +93,7 @@ def test_several_requests_are_in_flight_and_the_responses_are_in_the_order_of_th
     found = client._in_order(ask, range(100), connect=Connection, threads=3)
     for expected in range(100):
         assert next(found) == [expected]
-        assert begun.begun <= expected + 6  # a slow consumer does not accumulate responses
+        assert begun.begun <= expected + 6  # responses do not accumulate if the consumer is slow
     assert list(found) == []
 
 

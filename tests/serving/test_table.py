@@ -27,7 +27,7 @@ def write(path, rows=ROWS, origin=ORIGIN):
 
 
 def interrupt(path, rows=ROWS, origin=ORIGIN):
-    """Write a journal as a process leaves it that is killed after some rows."""
+    """Write the journal that a process leaves if it is killed after some rows."""
     with suppress(KeyboardInterrupt), Table(path, origin) as table:
         for row in rows:
             table.add(row)

@@ -1,7 +1,7 @@
-"""Tests of the check of ONNX files by TensorRT's parser.
+"""Tests that TensorRT's parser checks ONNX files.
 
-The tests of the messages replay answers that TensorRT for RTX 1.7.1 gave. ``make tensorrt`` runs the tests that ask
-TensorRT for RTX itself, which needs no GPU.
+The tests of the messages replay recorded output of TensorRT for RTX 1.7.1. ``make tensorrt`` runs the tests that call
+TensorRT for RTX itself, which does not require a GPU.
 """
 
 import json
@@ -49,7 +49,7 @@ WITHOUT = "export the model without it, or serve the model with --classifier onn
 
 @pytest.fixture
 def replay(monkeypatch):
-    """Return a function that replaces the program by a recorded answer, and returns the profiles it was given."""
+    """Return a function that mocks the program with a recorded response and returns the profiles passed to it."""
 
     def replaced(**answer):
         profiles = []

@@ -29,7 +29,7 @@ HEAD = (inputs(64, 48, 3), layer("RandomFlip", mode="horizontal"), layer("Rescal
 
 
 def augmenting(*layers, size=64):
-    """Return a model that resizes to a square before these layers, and rescales after them."""
+    """Return a model that resizes images to a square before these layers, and rescales the values after them."""
     return sequential(
         inputs(None, None, 3), resizing(height=size, width=size), *layers, layer("Rescaling", scale=1 / 255, offset=0.0)
     )

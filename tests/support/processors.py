@@ -1,4 +1,4 @@
-"""Configurations of image processors of transformers with small tensors, and outputs that pipelines do not have."""
+"""Configurations of transformers image processors that produce small tensors, and unsupported outputs."""
 
 from pixprep.importers.transformers.patches import PATCHED
 

@@ -116,4 +116,5 @@ NAMES = torchvision_objects.NAMES | {
     "ultralytics": lambda changes: from_ultralytics(ULTRALYTICS | changes),
     "SCALE": ("Scale", [], "s", {"scale": [2.0, 3.0], "center": [10.0, 20.0]}),
 }
-"""Names that a line may use besides the public ones: torchvision, Albumentations, DALI, Keras, timm and Ultralytics."""
+"""Names that test cases may use besides the public ones: torchvision, Albumentations, DALI, Keras, timm,
+Ultralytics."""

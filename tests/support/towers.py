@@ -1,4 +1,4 @@
-"""Random vision towers of transformers, which tests export to ONNX as docs/vision-language.md shows."""
+"""Vision towers of transformers with random weights, which tests export to ONNX as in docs/vision-language.md."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""A fixture that tries ONNX files in the process of the tests. A ``conftest.py`` imports it for its folder."""
+"""A fixture that runs trials of ONNX files in the test process. A ``conftest.py`` imports it for its folder."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from pixprep.serving.repository import trial
 
 @pytest.fixture(scope="session", autouse=True)
 def _trials_in_this_process():
-    """Run ONNX files in this process, which has already loaded ONNX Runtime. tests/attacks runs them like users do."""
+    """Run ONNX files in this process, which has already loaded ONNX Runtime. tests/attacks runs them as users do."""
 
     def run(command, *, cwd, **_):
         from pixprep.serving.repository import onnx_trial  # noqa: PLC0415  (loads ONNX Runtime)

@@ -1,4 +1,4 @@
-"""Tests that image-like targets move with their image, whatever their dtype, size and format."""
+"""Tests that image-like targets are transformed with their image, for every dtype, size and format."""
 
 import random
 from io import BytesIO
@@ -47,7 +47,7 @@ def test_a_target_shows_the_position_that_the_photo_shows(name, filter_):
         inner = np.all([np.roll(is_inside, shift, axis) for axis in (0, 1) for shift in (-2, 0, 2)], 0)
         inner[:2] = inner[-2:] = inner[:, :2] = inner[:, -2:] = False
         assert inner.mean() > 0.2
-        # the photo is truncated to 1/3 and 1/4 pixel; nearest is up to a pixel away, per axis and interpolation
+        # photo values are truncated to 1/3 and 1/4 pixel; each nearest interpolation moves an axis by up to a pixel
         tolerance = 1.0 if filter_ == "bilinear" else 2.2
         assert abs(tensor[0] / 3 - target[0])[inner].max() < tolerance
         assert abs(tensor[1] / 4 - target[1])[inner].max() < tolerance

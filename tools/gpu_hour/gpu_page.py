@@ -42,12 +42,12 @@ LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
 
 
 def _early(decoder: str) -> Callable[[Row], float | None]:
-    """Return a function that returns the fraction of a decoder's early writes from its row."""
+    """Return a function that reads the fraction of a decoder's early writes from a row."""
     return lambda row: row["early"] / row["decodes"] if row.get("order") == decoder and "early" in row else None
 
 
 def _rate(batch: int, *, is_ratio: bool) -> Callable[[Row], float | None]:
-    """Return a function that returns the rate of nvImageCodec alone, or the engine's rate in relation to it."""
+    """Return a function that reads the rate of nvImageCodec alone, or the ratio of the engine's rate to it."""
 
     def rate(row: Row) -> float | None:
         if "contenders" not in row or (row["size"], row["decoder"], row["batch"]) != (SIZE, "consistent", batch):
@@ -73,7 +73,7 @@ FORECASTS: Sequence[tuple[str, str, Callable[[Row], float | None]]] = (
     ("the same, batch 8", "0.75 to 0.85", _rate(8, is_ratio=True)),
     ("kernels alone, batch 128, images/s", "2,000,000", _kernels),
 )
-"""Quantity, forecast, and a function that returns the measured value from its row, or None."""
+"""Quantity, its forecast, and a function that reads the measured value from a row or returns None."""
 
 
 def page(rows: Sequence[Row]) -> str:

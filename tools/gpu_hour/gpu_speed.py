@@ -362,7 +362,7 @@ def decoded(encoded: Sequence[bytes]) -> list[Any]:
 
 
 def stream_order(add: Callable[..., None], *, decodes: int = 20) -> None:
-    """Test whether a decode writes its pixels before the work in front of it in its stream has finished.
+    """Test whether a decode writes its pixels before the work queued earlier in its stream has finished.
 
     The stream first runs a slow kernel, and then copies the pixels of a JPEG. A second JPEG is decoded into the same
     memory. If the copy differs from the first JPEG, the decode wrote too early.

@@ -62,7 +62,7 @@ def sections():
     found = {}
     for section in DOC.split("\n## ")[1:]:
         programs = re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-        if programs and not section.startswith("A folder of photos"):  # commands of pixprep, which other tests run
+        if programs and not section.startswith("A folder of photos"):  # other tests run these commands
             found[section.partition("\n")[0]] = programs
     return found
 

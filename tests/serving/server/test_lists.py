@@ -1,4 +1,4 @@
-"""Tests that lists of rows, from a detector with NMS and from a chain, pass whole through a real Triton."""
+"""Tests that a real Triton returns every row of a list, from a detector with NMS and from a chain."""
 
 import json
 from functools import partial
@@ -77,7 +77,7 @@ BOXES = np.float32([[31.25, 12.5, 93.75, 75], [106.25, 12.5, 187.5, 43.75], [0, 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Return a repository with the detector in both forms, and a classifier of its boxes."""
+    """Return a repository with the detector in both forms, and a classifier for its boxes."""
     folder = tmp_path_factory.mktemp("lists")
     letterbox = [pp.decode(), pp.letterbox(64, 64), pp.normalize(), pp.transform(), pp.original_size(), pp.tensor()]
     for name, (end, outputs) in FORMS.items():
@@ -127,7 +127,7 @@ def test_lists_arrive_whole_and_may_be_empty(server, photos, protocol):
         assert (named["boxes"].shape, named["labels"].shape, named["scores"].shape) == ((count, 4), (count,), (count,))
         assert np.array_equal(named["boxes"], rows["dets"][:, 1:5])
         assert named["labels"].tolist() == [2, 0, 1][:count]
-        # the third box is in the margin of the letterbox, and is omitted
+        # the third box is in the padding of the letterbox, and is omitted
         assert chain["boxes"] == pytest.approx(BOXES[: min(count, 2)])
         assert len(chain["scores"]) == min(count, 2)
         for form in FORMS:  # without a function of the user
