@@ -42,7 +42,7 @@ Pictures = Annotated[
         "docs/pictures.md; may be repeated",
     ),
 ]
-"""Declarations of outputs that are pictures: on the command line, a list of pairs of the name and a ``Picture``."""
+"""Declarations of outputs that are pictures. On the command line, this is a list of pairs (name, ``Picture``)."""
 Rows = Annotated[
     Any,
     Shell(

@@ -34,15 +34,14 @@ class PatchLayout:
             in the tensor. Windows, and patches within a window, are in row-major order.
         frames: Number of frames per patch. The image is repeated for each frame.
         layout: Order of the values within a patch.
-        fixed: Number of patches of every tensor, which is padded to it. None means that the number depends on the
-            image.
+        fixed: Fixed number of patches, including padding. None means that the number depends on the image.
         thumbnail: Position of an additional patch that contains the whole image. None means that there is no such
             patch.
-        is_always: Whether an image of a single patch also has a thumbnail.
-        omits_one: Whether the tensor of an image of a single patch is empty.
-        is_flat: Whether the values of a patch are one axis of the tensor. If false, a patch is an array (channels *
-            frames, rows, columns) in the layout ``chw``, and (rows, columns, channels) in the layout ``hwc``, with the
-            frames as the first axis if there are several.
+        is_always: Whether an image that consists of a single patch also has a thumbnail.
+        omits_one: Whether the tensor is empty for an image that consists of a single patch.
+        is_flat: Whether the values of a patch form a single axis of the tensor. If false, a patch is an array (channels
+            * frames, rows, columns) in the layout ``chw``, and (rows, columns, channels) in the layout ``hwc``, with
+            the frames as the first axis if there are several.
     """
 
     size: tuple[int, int]
@@ -129,7 +128,7 @@ class PatchLayout:
             tensor.reshape(len(tensor), self.frames, -1)[...] = patches[:, None]
 
     def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
-        """Return the shape of the tensor of an image of this size; ``ViewLayout`` uses the other arguments."""
+        """Return the tensor shape for an image of this size. Only ``ViewLayout`` uses the other arguments."""
         del cuts, whole
         return self.fixed or self.total(height, width), *self.shape
 
@@ -151,20 +150,20 @@ class ViewLayout(PatchLayout):
 
     Attributes:
         max_views: Maximum number of views.
-        numbers: Number of values per view of an output that describes the views, instead of their patches.
+        numbers: Number of values per view, for an output that describes the views instead of containing their patches.
     """
 
     max_views: int
     numbers: int | None = None
 
     def views(self, height: int, width: int, cuts: Size, whole: Size | None) -> list[Size]:
-        """Return the numbers of rows and columns of patches of each view.
+        """Return the number of rows and columns of patches in each view.
 
         Args:
             height: Height of the grid of slices in pixels.
             width: Width of the grid of slices in pixels.
-            cuts: Numbers of rows and columns of slices.
-            whole: Height and width of the whole image, or None if it is not among the views.
+            cuts: Number of rows and columns of slices.
+            whole: Height and width of the whole image, or None if the whole image is not one of the views.
         """
         slices = [self.grid(height // cuts[0], width // cuts[1])] * prod(cuts)
         others = [] if whole is None else [self.grid(*whole)]

@@ -308,5 +308,5 @@ def test_an_image_without_a_result_has_only_the_ignored_label():
 
 
 def test_a_jpeg_is_rejected_as_a_mask():
-    with pytest.raises(pp.ImageError, match=r'^\[BAD_RECORD\] "mask": Pillow cannot read it as a PNG'):
+    with pytest.raises(pp.ImageError, match=r'^\[BAD_RECORD\] "mask": Pillow cannot read the file as a PNG'):
         run_sample(pp.mask(), sample={"mask": jpeg(scene(*SIZE))})

@@ -141,7 +141,7 @@ def test_a_form_that_needs_the_size_of_the_tensor_is_rejected_without_it(form):
             "may be logits for softmax",
         ),
         ({**grids(keypoints=False), "score_8": np.zeros((3200, 2))}, "expected an output of boxes"),
-        (ROWS["TensorFlow"][0] | {"detection_scores": padded(SCORES) * 2}, "expected scores of 0 to 1"),
+        (ROWS["TensorFlow"][0] | {"detection_scores": padded(SCORES) * 2}, "expected scores from 0 to 1"),
     ],
 )
 def test_ambiguous_and_wrong_outputs_are_rejected(outputs, message):

@@ -42,7 +42,7 @@ def test_the_picture_replaces_its_output_and_the_photo_is_an_input_only_if_it_is
         (
             "map,range=0..1,draw=alpha",
             {"image": {**IMAGE, "data_type": "TYPE_UINT8"}},
-            "--picture alpha: it shows the photo, but requests do not have an encoded image",
+            "--picture alpha shows the photo, but requests do not contain an encoded image",
         ),
         (
             "map,range=0..1,draw=alpha",

@@ -144,7 +144,7 @@ BROKEN = {
     "cut npy": (files()["npy"][0][:2000], "ends before its last value"),
     "objects": (
         b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (60, 80)}".ljust(127) + b"\n",
-        "of numbers",
+        "must be numeric with 2 or 3 axes",
     ),
 }
 

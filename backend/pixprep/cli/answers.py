@@ -1,4 +1,4 @@
-"""Prints the responses of a server to image files, as lines or as JSON objects."""
+"""Prints a server's responses for image files, as text lines or as JSON objects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ def _parts(name: str, array: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(array: Any) -> Iterator[str]:
-    """Yield the lines of an output: one line per class or row, or one line with up to 16 values or with a summary."""
+    """Yield the lines of an output: one line per class or row.
+
+    Other outputs have a single line, which contains up to 16 values or a summary.
+    """
     if array.dtype == object:
         for text, match in classes(array):
             yield f"{float(match[1]):9.4f}  class {match[2]:>3}  {match[3] or ''}".rstrip() if match else text

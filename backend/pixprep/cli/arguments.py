@@ -148,7 +148,7 @@ def read_named_file(text: str) -> tuple[str, Path]:
 
 
 def read_picture(text: str) -> tuple[str, Any]:
-    """Parse ``OUTPUT=KIND,...``."""
+    """Parse an argument of the form ``OUTPUT=KIND,...``."""
     from pixprep.errors import PixprepError
     from pixprep.postprocessing.pictures import Picture
 

@@ -1,4 +1,4 @@
-"""Runs a model as an ONNX file on the tensors of a batch. Requires onnxruntime."""
+"""Runs an ONNX model on the tensors of a batch. Requires onnxruntime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = npt.NDArray[Any]
 
 
 class Network:
-    """Session of ONNX Runtime.
+    """ONNX Runtime session for one model.
 
     Args:
         path: Path of the ONNX file.
@@ -24,7 +24,8 @@ class Network:
         threads: Number of threads on the CPU.
 
     Attributes:
-        lists: Outputs whose rows may differ in shape: the ONNX type and the number of dimensions of a row, by name.
+        lists: Outputs whose rows may differ in shape: the ONNX type of each output and the number of dimensions of its
+            rows, by name.
 
     Raises:
         PixprepError: ONNX Runtime cannot load the file.
@@ -49,17 +50,18 @@ class Network:
         }
 
     def __call__(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model, and return its outputs, together with those tensors that it does not receive.
+        """Run the model, and return its outputs together with the tensors that it does not use as inputs.
 
-        An input receives the tensor with its name. A single input receives the only tensor with as many dimensions. If
-        the batch size of the file is fixed to 1, the rows are processed one after the other. Of an output that does not
-        begin with the dimension 1, such as a list of boxes, a row then has the whole array.
+        Each input receives the tensor with the same name. If the model has a single input, this input may also receive
+        the only tensor with the same number of dimensions. If the batch size of the file is fixed to 1, the rows are
+        processed one after the other. An output whose first dimension is not 1, such as a list of boxes, then belongs
+        to a single row as a whole.
 
         Args:
             tensors: Arrays (rows, ...) by name.
 
         Returns:
-            Arrays (rows, ...) by name. The outputs in ``lists`` are arrays of arrays.
+            Arrays (rows, ...) by name. The outputs in ``lists`` are object arrays with one array per row.
 
         Raises:
             PixprepError: The tensors do not match the inputs, or the model fails.
@@ -92,7 +94,7 @@ class Network:
         return bool(shape) and (not self._is_single or shape[0] == 1)
 
     def _of_row(self, name: str) -> list[Any]:
-        """Return the declared shape of one row of an output. Dimensions that are not fixed are not integers."""
+        """Return the declared shape of one row of an output. A dynamic dimension is a name or None."""
         shape: list[Any] = self._outputs[name]
         return shape[1:] if self._is_batched(name) else shape
 

@@ -45,7 +45,7 @@ _TYPES = (
     | {f"tensor({name})": getattr(pa, name)() for name in ("int8", "int16", "int32", "int64", "uint8", "float16")}
     | {"tensor(bool)": pa.bool_()}
 )
-"""Types of Parquet by the ONNX type of an output."""
+"""Parquet types of the outputs, by ONNX type."""
 
 
 class _Rows:
@@ -70,7 +70,7 @@ class _Rows:
     def __call__(self, rows: dict[str, Any]) -> dict[str, Any]:
         """Replace the images of the rows with one array (rows, ...) per output, and add the column ``error``.
 
-        The arrays contain zeros for rows with an error, or None in an array of arrays.
+        For rows with an error, an array contains zeros, or None if it is an object array.
         """
         images = rows.pop(self._column)
         batch = self._engine.run_batch([_encoded(image) for image in images], outputs=self._outputs)

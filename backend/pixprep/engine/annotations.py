@@ -264,7 +264,7 @@ def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
 
 
 def _motions(placement: Placement) -> Iterator[tuple[F64 | Warp, tuple[int, int]]]:
-    """Yield ``levels.motions``, with the step itself in place of its matrix if it displaces each pixel separately."""
+    """Yield ``levels.motions``. A warp that displaces each pixel separately is yielded in place of its matrix."""
     height, width = placement.canvas
     for step in placement.levels:
         motion, (height, width) = step.forward(height, width), step.size_after(height, width)
@@ -339,7 +339,7 @@ def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple
 
 @contextmanager
 def _naming(field: str) -> Iterator[None]:
-    """Begin the message of an ImageError with the name of a field."""
+    """Prefix the message of an ImageError with the name of a field."""
     try:
         yield
     except ImageError as error:

@@ -27,7 +27,7 @@ class Batch:
             an output depends on the image, the output is a list with one array per image.
         errors: Error of each image, or None if the image was processed successfully.
         decode_s: Time in seconds for decoding each image, without reading its header; 0 if the image was not decoded.
-        transform_s: Time in seconds for computing the outputs of each image; 0 if the image failed before.
+        transform_s: Time in seconds for computing the outputs of each image; 0 if the image failed earlier.
         recovered: Number of damaged images that were decoded (``damage="lenient"`` or ``"pillow"``).
         fallbacks: Number of images that the decoders of the GPU rejected and the CPU decoded.
         placed: Size of each image, its placement in every output, and its random parameters; None if the image failed.
@@ -36,7 +36,7 @@ class Batch:
             which contains an error.
         plans: Plans of the outputs, by name.
         annotations: Plans of the annotations of a ``Loader``, by name.
-        queued: Work of the device for which ``run_batch`` has not waited.
+        queued: Work that is queued on the device because ``run_batch`` did not wait for it.
     """
 
     outputs: dict[str, Array]

@@ -52,14 +52,14 @@ class Device(Protocol):
         """Copy an array of this device to the host, after all queued work on the array has finished."""
 
     def follow(self) -> None:
-        """Let the lanes wait for all work that the caller's current stream has queued.
+        """Make the lanes wait for all work that is queued on the caller's current stream.
 
         This work may use the memory of the batch: the caller may have computed the input, or freed memory that the
         device reuses.
         """
 
     def lane(self, queued: list[Any] | None = None) -> AbstractContextManager[None]:
-        """Return a context in which one thread processes a chunk, on a GPU with its own stream.
+        """Return a context in which one thread processes a chunk. On a GPU, the context has its own stream.
 
         Args:
             queued: List that receives the queued work when the context exits. Its attribute ``held`` is for the owners

@@ -189,7 +189,7 @@ class Gpu:
                     self._lanes.append(lane)
 
     def _taken(self) -> Lane:
-        """Return a lane whose work has finished. Wait for the oldest one rather than exceed the maximum number."""
+        """Return a lane whose work has finished. If the maximum number of lanes is reached, wait for the oldest one."""
         with self._lock:
             free = next((lane for lane in reversed(self._lanes) if lane.is_done), None)
             if free is None and self._lanes and self._made >= self.lanes * _IN_FLIGHT:
@@ -245,8 +245,8 @@ class Gpu:
 def _set_attributes(pool: int) -> None:
     """Set the attributes of CUDA's memory pool, from which nvImageCodec allocates its buffers.
 
-    The pool must not return memory that queued work of a different stream still uses, as nvJPEG's hardware decoder may
-    write before the work in front of it has finished.
+    The pool must not return memory that queued work of a different stream still uses, because nvJPEG's hardware decoder
+    may write before the work queued ahead of it has finished.
     """
     runtime = cupy.cuda.runtime
     runtime.memPoolSetAttribute(pool, runtime.cudaMemPoolAttrReleaseThreshold, FREED_BYTES)

@@ -55,8 +55,8 @@ class GpuKernel:
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``. Images are uint8 (height, width, channels). Images and outputs are on this device.
 
-        The images and outputs must stay alive until the lane has finished the work. Outputs of all sizes are written in
-        the same launches, and all other data is uploaded in a single copy.
+        The images and outputs must stay alive until the lane has finished the work. The same kernel launches write the
+        outputs of all sizes, and all other data is uploaded in a single copy.
         """
         if not images:
             return
@@ -127,7 +127,7 @@ def joined(values: Sequence[Any]) -> Any:
 
 
 def _fill(tensors: Sequence[Any], spec: TensorSpec) -> None:
-    """Queue the filling of tensors with the padding value. Adjacent tensors are filled together.
+    """Queue work that fills tensors with the padding value. Adjacent tensors are filled together.
 
     CuPy's own fill is not used, because CuPy would have to compile a kernel.
     """

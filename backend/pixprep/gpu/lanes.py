@@ -1,8 +1,9 @@
-"""Lanes of a GPU: CUDA streams, with the memory that the work in their queues uses.
+"""Lanes of a GPU: CUDA streams, each with the memory that its queued work uses.
 
-A thread processes a chunk in a lane. Lanes are lent, so the number of threads that call an engine does not increase the
-memory. When a lane is lent again, all of its earlier work has finished. Its memory can therefore be reused without a
-wait, also by nvJPEG's hardware decoder, which may write before the work in front of it has finished.
+A thread processes a chunk in a lane, which it borrows from a pool. Memory use therefore does not grow with the number
+of threads that call an engine. When a lane is borrowed again, all of its earlier work has finished. Its memory can
+therefore be reused without waiting, even by nvJPEG's hardware decoder, which may write before the work queued ahead of
+it has finished.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Queued:
     """Work that a lane has queued.
 
     Attributes:
-        held: Objects that own the memory of the work. They are released by ``wait``.
+        held: Objects that own the memory that the work uses. They are released by ``wait``.
     """
 
     def __init__(self, event: Any) -> None:
@@ -46,14 +47,15 @@ class Queued:
 
 
 class Lane:
-    """Stream with memory. As a context, it makes the stream CuPy's current stream, and waits for the work at the end.
+    """CUDA stream with its own memory.
 
-    Only one thread at a time may use a lane.
+    As a context manager, it makes its stream CuPy's current stream, and waits for the queued work on exit. Only one
+    thread at a time may use a lane.
 
     Attributes:
         stream: CUDA stream of the lane.
-        images: Images of nvImageCodec, into which it decodes the next chunk.
-        sizes: Size of the pixels in each of these images, in bytes.
+        images: nvImageCodec images into which the next chunk is decoded.
+        sizes: Size of the pixel buffer of each of these images in bytes.
         device: Device memory of the latest ``upload``, a CuPy array of uint8.
     """
 
@@ -101,12 +103,12 @@ class Lane:
             self._reuse()
 
     def queued(self) -> Queued:
-        """Return the work that has been queued until now. The end of the context then does not wait for it."""
+        """Return the work that has been queued so far. The context then does not wait for this work on exit."""
         self._latest = Queued(self.stream.record())
         return self._latest
 
     def wait_for(self, event: Any) -> None:
-        """Let the work that follows wait for an event of a different stream."""
+        """Make all work that is queued later wait for an event of a different stream."""
         if not event.done:
             self.stream.wait_event(event)
             self._is_behind = True
@@ -114,7 +116,7 @@ class Lane:
     def catch_up(self) -> None:
         """Wait on the host for the events of ``wait_for``.
 
-        nvJPEG's hardware decoder needs this, because it may write before the work in front of it in its stream has
+        nvJPEG's hardware decoder needs this, because it may write before the work queued ahead of it in its stream has
         finished (https://github.com/meta-pytorch/torchcodec/pull/1634).
         """
         if self._is_behind:
@@ -122,7 +124,7 @@ class Lane:
             self._is_behind = False
 
     def upload(self, n_bytes: int) -> tuple[U8, int]:
-        """See ``launch.Room``. Successive uploads have different memory, so that none waits for the one before it.
+        """See ``launch.Room``. Successive uploads use separate buffers, so that no upload waits for the previous one.
 
         The host memory is pinned, so that it can be copied asynchronously.
         """
@@ -139,7 +141,7 @@ class Lane:
         return host[begin:end], int(device.data.ptr) + begin
 
     def copy(self, memory: U8) -> None:
-        """Queue the copy of the latest ``upload`` to the device."""
+        """Queue a copy of the latest ``upload`` to the device."""
         self.device.data.copy_from_host_async(memory.ctypes.data, memory.nbytes, cupy.cuda.get_current_stream())
 
     def middle(self, n_bytes: int) -> int:
@@ -162,7 +164,7 @@ class Lane:
         self.sizes: list[int] = []
 
     def _reuse(self) -> None:
-        """Keep only the largest block for uploads, because no work uses the blocks any longer."""
+        """Discard all blocks except the largest one, because no work uses the blocks any longer."""
         del self._blocks[:-1]
         self._used, self._is_behind = 0, False
 

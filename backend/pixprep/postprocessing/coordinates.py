@@ -151,10 +151,10 @@ def mask_to_original(
 
     The center of each pixel of the photo is mapped to the tensor, and the mask is sampled at this position.
     Floating-point values are interpolated bilinearly between four pixels, like PyTorch's ``interpolate`` with
-    ``align_corners=False`` and OpenCV's ``INTER_LINEAR``. With ``filter="area"``, they are those of OpenCV's
-    ``INTER_AREA``: the mean over the area of a pixel of the photo, if the photo is not larger than the mask along any
-    axis. Pixels of the padding, such as the padding of a letterbox, are not used. Boolean and integer values, such as
-    classes, are taken from the nearest pixel, like ``nearest-exact``.
+    ``align_corners=False`` and OpenCV's ``INTER_LINEAR``. With ``filter="area"``, the result equals that of OpenCV's
+    ``INTER_AREA``: if the photo is not larger than the mask along any axis, each value is the mean of the mask over the
+    area of a photo pixel. Pixels of the padding, such as the padding of a letterbox, are not used. Boolean and integer
+    values, such as classes, are taken from the nearest pixel, like ``nearest-exact``.
 
     For a perspective, pixels beyond the horizon are also mapped, as in OpenCV's ``warpPerspective``.
 
@@ -240,9 +240,9 @@ def _is_straight(matrix: F64) -> bool:
 def _averaged(masks: Array, matrix: F64, height: int, width: int, stride: float) -> Array:
     """Map masks (n, height, width) with the filter ``area``.
 
-    Each axis is a matrix of weights. If both axes shrink, a weight is the overlap of a mask pixel with the pixel of the
-    photo. If an axis grows, OpenCV uses two mask pixels on both axes: the one in which the pixel of the photo begins,
-    and the next one, with the part of the pixel of the photo that is beyond the first as its weight.
+    Each axis has a matrix of weights. If neither axis grows, a weight is the overlap of a mask pixel with a photo
+    pixel. If an axis grows, OpenCV uses two mask pixels along both axes: the one in which the photo pixel begins, and
+    the next one. The weight of the next one is the fraction of the photo pixel that is beyond the first.
     """
     axes = []
     for axis, count in ((1, height), (0, width)):

@@ -1,8 +1,8 @@
 """Computes the detections in a photo from the outputs of a detector, with non-maximum suppression.
 
 ``forms.FORMS`` lists the supported forms of the outputs. Besides the outputs of the detector, ``transform`` and
-``original_size`` of the pipeline are required, which map the boxes to the photo. Some forms also need ``image_size``,
-the size of the tensor. Coordinates are tensor pixels.
+``original_size`` of the pipeline are required to map the boxes to the photo. Some forms also need ``image_size``, the
+size of the tensor. In most forms, coordinates are in pixels of the tensor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GEOMETRY_OUTPUTS = ("transform", "original_size")
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 SIZE_OUTPUT = "image_size"
-"""Name of the pipeline's output with the size of the tensor, which forms with normalized coordinates need."""
+"""Name of the pipeline output that contains the size of the tensor. Forms with normalized coordinates require it."""
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ _LOW_SCORE = 0.01
 PADDING = -1
 """Class of the rows that pad the output of a model with NMS to its fixed length."""
 _STRIDES = (8, 16, 32)
-"""Strides of the three levels of SCRFD, in the order of descending numbers of rows."""
+"""Strides of the three levels of SCRFD, in descending order of their number of rows."""
 _MOST = 0.5
-"""Minimum fraction of the queries of a DETR that detect no object, in a photo with few objects."""
+"""Minimum fraction of a DETR's queries that detect no object in a photo with few objects."""
 
 
 class Rows(NamedTuple):
@@ -56,7 +56,7 @@ class Given(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Candidates that a form contains.
+    """Candidates that a form's ``read`` returns.
 
     Attributes:
         rows: The candidates.
@@ -182,7 +182,7 @@ def _scrfd(outputs: Mapping[str, Array], given: Given) -> Found | None:
 
 
 def _sevens(outputs: Mapping[str, Array], given: Given) -> Found | None:
-    """Read rows [n, 7] of one photo: image, box, class and score, or image, box (y first), score and class."""
+    """Read rows [n, 7] of one photo: either image, box, class and score, or image, box (y first), score and class."""
     array = _only(outputs)
     if given.task or array is None or array.shape[1] != 7 or (array[:, 0] != array[:1, 0]).any():
         return None
@@ -203,20 +203,20 @@ def _paddle(outputs: Mapping[str, Array], given: Given) -> Found | None:
     if given.task or len(arrays) != 1 or len(counts) > 1 or arrays[0].ndim != 2 or arrays[0].shape[1] != 6:
         return None
     rows = arrays[0][: int(counts[0].ravel()[0])] if counts else arrays[0]
-    if not counts and not rows.any():  # rows without objects may also be those of an Ultralytics export
+    if not counts and not rows.any():  # an Ultralytics export may also return only zeros
         return None
     found = _valid(rows[:, 2:], rows[:, 1], rows[:, 0])
     return None if found is None else found._replace(is_of_photo=True)
 
 
 def _only(outputs: Mapping[str, Array]) -> Array | None:
-    """Return the array of a model with one output that has two dimensions, or None for other models."""
+    """Return the only output of a model if it has two dimensions. Return None for all other models."""
     arrays = [*outputs.values()]
     return arrays[0] if len(arrays) == 1 and arrays[0].ndim == 2 else None
 
 
 def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
-    """Return candidates, or None if the values are not ordered boxes, scores from 0 to 1, and classes."""
+    """Return the candidates, or None if boxes are not ordered, scores are not from 0 to 1, or classes are not valid."""
     is_ordered = (boxes[:, :2] <= boxes[:, 2:]).all()
     are_scores = ((scores >= 0) & (scores <= 1)).all()
     are_classes = ((classes == classes.round()) & (classes >= PADDING)).all()
@@ -233,7 +233,7 @@ def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
     """
     if not ((scores >= 0) & (scores <= 1)).all() or (classes != classes.round()).any() or _are_normalized(boxes):
         raise PixprepError(
-            f"unsupported outputs ({name}): expected scores of 0 to 1, classes that are integers, and {_IN_PIXELS}"
+            f"unsupported outputs ({name}): expected scores from 0 to 1, integer classes, and {_IN_PIXELS}"
         )
     boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
     return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))

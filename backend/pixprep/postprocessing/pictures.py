@@ -39,7 +39,7 @@ class Picture:
         size: ``photo``: the size of the photo, using the outputs ``transform`` and ``original_size`` of the pipeline.
             ``output``: the size of the output. Default: ``output`` for an ``image``, ``photo`` for the other kinds.
         stride: Number of tensor pixels per pixel of the output, for ``size=photo``.
-        filter: Filter for ``size=photo``, see ``mask_to_original``. Classes always have the nearest pixel.
+        filter: Filter for ``size=photo``, see ``mask_to_original``. Classes are always taken from the nearest pixel.
         draw: ``plain``: the values. ``alpha``: the photo, with a ``map`` as its alpha channel. ``overlay``: the photo,
             blended equally with one color per class; class 0 is transparent.
     """

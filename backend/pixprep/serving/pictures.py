@@ -48,7 +48,7 @@ def encode(
 
 
 def encoded_picture(array: npt.NDArray[Any]) -> tuple[bytes, str] | None:
-    """Return an encoded picture in a BYTES output for one photo and its suffix, or None if it is not a picture."""
+    """Return the picture in a BYTES output for one photo and its file suffix, or None for other outputs."""
     if array.dtype != object or array.size != 1 or not isinstance(content := array.reshape(-1)[0], bytes):
         return None
     return next(((content, suffix) for first, suffix in SIGNATURES.items() if content.startswith(first)), None)
@@ -66,8 +66,8 @@ def saving(folder: Path, pictures: Mapping[str, Picture], photos: Sequence[Path]
         photos: All photos that are sent.
 
     Raises:
-        PixprepError: A photo is in the folder. The returned function raises it if the model does not have the declared
-            outputs, if none of its outputs is a picture, or if a file cannot be written.
+        PixprepError: A photo is in the folder. The returned function raises PixprepError if the model does not have the
+            declared outputs, if none of its outputs is a picture, or if a file cannot be written.
     """
     with named(folder, "cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def saving(folder: Path, pictures: Mapping[str, Picture], photos: Sequence[Path]
 
 
 def check_outputs(pictures: Mapping[str, Picture], outputs: Collection[str]) -> None:
-    """Check that a model has the outputs of declared pictures.
+    """Check that a model has all outputs that the declared pictures require.
 
     Raises:
         PixprepError: An output is missing.

@@ -1,4 +1,4 @@
-"""Remove flaws of a JPEG or PNG that do not change pixels, although the decoder warns about them or rejects the file.
+"""Remove flaws from a JPEG or PNG that do not change its pixels, but that the decoder warns about or rejects.
 
 libjpeg-turbo reports only its first warning. The flaws are therefore removed, and the rest of the file must decode
 without any warning.

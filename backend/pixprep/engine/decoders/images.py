@@ -401,10 +401,10 @@ class CpuDecoder:
             ) from None
 
     def _opencv_gray(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> U8 | None:
-        """Convert an image to gray as OpenCV does, or return None if the plan does not request this, or for a JPEG.
+        """Convert an image to gray as OpenCV does. Return None for a JPEG, or if the plan does not request this.
 
         Raises:
-            ImageError: UNSUPPORTED: OpenCV's gray values of this kind of image are not reproduced.
+            ImageError: UNSUPPORTED: OpenCV's gray values are not reproduced for this kind of image.
         """
         if self._plan.gray_like != "opencv" or name == "jpeg":
             return None

@@ -21,7 +21,7 @@ from pixprep.spec import Alpha
 
 U8 = npt.NDArray[np.uint8]
 MAX_PAGES = 1024
-"""Maximum number of pages of a TIFF whose pages are channels."""
+"""Maximum number of pages in a TIFF that stores each channel as a page."""
 
 
 def prepare_avif() -> None:
@@ -41,7 +41,7 @@ def prepare_avif() -> None:
 
 
 def _on_checkerboard(image: Image.Image) -> Image.Image:
-    """Composite an RGBA image onto a checkerboard, with the integer arithmetic of transformers' Inkling 2."""
+    """Composite an RGBA image onto a checkerboard, with the integer arithmetic of Inkling 2 in transformers."""
     rows, columns = np.arange(image.height)[:, None] // 8, np.arange(image.width) // 8
     board = np.where((rows + columns) % 2 == 0, 204, 153)[:, :, None]
     pixels = np.asarray(image).astype(np.int32)
@@ -55,19 +55,19 @@ OPENCV_LUMA: dict[str, tuple[int, int, int, int]] = {
     "bmp": (9798, 19234, 3736, 1 << 14),  # icvCvt_BGR2Gray_8u_C3C1R in grfmt_bmp.cpp, whose weights have 14 bits
     "tiff": (9798, 19234, 3736, 1 << 14),
 }
-"""OpenCV's gray value of each format: weights of red, green and blue, and a number to add, in units of 1/32768."""
+"""OpenCV's grayscale conversion for each format: weights of red, green and blue, and an offset, in units of 1/32768."""
 _LUMA_ROWS = 256
 
 
 def opencv_gray(image: Image.Image, name: str) -> U8:
-    """Convert an image with 8 bits per sample to gray as OpenCV's decoder of the format does.
+    """Convert an image with 8 bits per sample to gray as OpenCV's decoder for its format does.
 
     Returns:
         uint8 array (height, width, 1).
     """
     gray = np.empty((image.height, image.width, 1), np.uint8)
     *weights, half = OPENCV_LUMA[name]
-    for top in range(0, image.height, _LUMA_ROWS):  # in blocks, because the sums have 32 bits
+    for top in range(0, image.height, _LUMA_ROWS):  # in blocks, because the 32-bit sums need more memory
         block = image.crop((0, top, image.width, min(top + _LUMA_ROWS, image.height))).convert("RGB")
         gray[top : top + _LUMA_ROWS, :, 0] = (np.asarray(block) @ np.array(weights, np.int32) + half) >> 15
     return gray
@@ -133,7 +133,7 @@ def labels_of(
             labels = np.asarray(image)
             mode = image.mode
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ImageError("BAD_RECORD", f"Pillow cannot read it as a PNG: {_text_of(error)}") from None
+        raise ImageError("BAD_RECORD", f"Pillow cannot read the file as a PNG: {_text_of(error)}") from None
     if labels.ndim != 2:
         raise ImageError(
             "BAD_RECORD", f"must not be a color PNG ({mode}): save the labels as grayscale, or with a palette"
@@ -144,7 +144,10 @@ def labels_of(
 
 
 def values_of(encoded: bytes, check: Callable[[tuple[int, ...]], None]) -> npt.NDArray[Any]:
-    """Return the values in a ``.npy`` file, a PNG or a TIFF, whose pages become channels; check the size first."""
+    """Return the values in a ``.npy`` file, a PNG or a TIFF, and check the size first.
+
+    The pages of a TIFF become channels.
+    """
     file = BytesIO(encoded)
     try:
         if encoded[:6] == b"\x93NUMPY":
@@ -152,7 +155,7 @@ def values_of(encoded: bytes, check: Callable[[tuple[int, ...]], None]) -> npt.N
             read = {1: files.read_array_header_1_0, 2: files.read_array_header_2_0}
             shape, _, dtype = read[files.read_magic(file)[0]](file)
             if dtype.hasobject or len(shape) not in (2, 3):
-                raise ImageError("BAD_RECORD", f"must have two or three axes of numbers, not {dtype} of {shape}")
+                raise ImageError("BAD_RECORD", f"must be numeric with 2 or 3 axes, not {dtype} of shape {shape}")
             check(shape)
             if int(np.prod(shape, dtype=object)) * dtype.itemsize > len(encoded):
                 raise ImageError("BAD_RECORD", "ends before its last value")
@@ -196,7 +199,7 @@ def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool)
 
 
 def _text_of(error: Exception) -> str:
-    """Return the message of an error of Pillow without the address of the file object."""
+    """Return the message of a Pillow error without the address of the file object."""
     return printable(re.sub(r" <_io\.BytesIO object at 0x\w+>", "", str(error)))
 
 

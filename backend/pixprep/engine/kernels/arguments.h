@@ -140,7 +140,7 @@ struct values {
 // A step of a plan's arithmetic on float32 values.
 struct arithmetic {
     int64_t operation;  // a value of `enum operation`
-    double operand[4];  // one per plane: the scale, the number that is subtracted, multiplied or divided by, or the minimum
+    double operand[4];  // one per plane. AFFINE: the scale; CLIP: the minimum; others: the second operand
     double offset[4];   // AFFINE: the offset, CLIP: the maximum
 };
 
@@ -174,8 +174,9 @@ struct resize {
     double factor;                    // PASSES_AREA: 1 / number of pixels per output pixel
     const struct arithmetic *steps;   // arithmetic on float32 values
     int64_t step_count;
-    const float *levels;              // PASSES_FLOAT_FUSED and PASSES_FLOAT_PAIRS: float32 value of each pixel value, 256 for each of 4 channels; the
-                                      // result is then not rounded. null: the pixel values are resized, and the result is uint8
+    const float *levels;              // PASSES_FLOAT_FUSED and PASSES_FLOAT_PAIRS: float32 value that replaces each pixel
+                                      // value, 256 for each of 4 channels; the result is then not rounded.
+                                      // null: the pixel values are resized, and the result is uint8
 };
 
 // An image and its placement on the canvas. In arrays, index 0 is the vertical axis and 1 the horizontal axis.
@@ -315,7 +316,7 @@ struct convolution {
 // Filters of square neighborhoods, in the order of `NeighborhoodKind` in plan/steps/neighborhoods.py.
 enum neighborhoods { NEIGHBORHOOD_MEAN, NEIGHBORHOOD_MEDIAN, NEIGHBORHOOD_WEIGHTS };
 
-// A filter of a square neighborhood of each pixel value. The image has `size` / 2 pixels of padding on each side.
+// A filter over the square neighborhood of each pixel value. The image has `size` / 2 pixels of padding on each side.
 struct neighborhood {
     const uint8_t *pixels;   // first value of the padding, and space for 16 more values at the end
     int64_t row_stride;      // in bytes

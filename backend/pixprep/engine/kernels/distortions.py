@@ -20,7 +20,7 @@ F64 = npt.NDArray[np.float64]
 def positions(step: Warp) -> F32:
     """Return the position that each pixel of a displaced image samples, float32 (2, height, width) for x and y.
 
-    Positions are in pixels, and 0 is the center of the first pixel. The result contains the region of the warp only.
+    Positions are in pixels, and 0 is the center of the first pixel. The result covers only the region of the warp.
     """
     if isinstance(step.elastic, Elastic):
         found = np.empty((2, step.height * step.width), np.float32)
@@ -33,7 +33,7 @@ def positions(step: Warp) -> F32:
 
 
 def _grid(grid: Grid, height: int, width: int) -> F32:
-    """Return the positions of Albumentations' ``generate_grid``, whose cells have whole pixels."""
+    """Return the positions of Albumentations' ``generate_grid``, in which the sides of a cell are whole pixels."""
     x, y = (_grid_axis(steps, side, grid.is_normalized) for steps, side in ((grid.columns, width), (grid.rows, height)))
     maps: F32 = np.stack(np.meshgrid(x, y))
     return maps
@@ -132,7 +132,7 @@ def _edge(is_shown: npt.NDArray[np.bool_], positions: F32, edge: float) -> float
 
 
 def displaced_points(step: Warp, points: F64) -> F64:
-    """Return the points (..., 2) in the result: each moves like the pixel that samples the nearest position."""
+    """Return the points (..., 2) in the result. Each point moves like the pixel that samples the nearest position."""
     x, y = positions(step) + np.float32(0.5)
     made = np.empty(points.shape)
     for index in np.ndindex(points.shape[:-1]):

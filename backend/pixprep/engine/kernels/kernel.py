@@ -143,7 +143,7 @@ class CpuKernel:
                 self._run_one(pixels, thumbnail, planes)
 
     def _run_views(self, pixels: U8, placement: Placement, layout: ViewLayout, out: Planes) -> None:
-        """Write the patches of an image that is cut into slices, with the padding after the patches of each view."""
+        """Write the patches of an image that is cut into slices, and the padding after the patches of each view."""
         parts = [(placement, placement.cuts)]
         if placement.thumbnail is not None:
             parts.insert(0 if layout.thumbnail == "first" else 1, (placement.thumbnail, (1, 1)))

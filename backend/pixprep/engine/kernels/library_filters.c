@@ -189,7 +189,7 @@ static void torch_interpolation(const struct resize_filter *filter, const struct
     }
 }
 
-// Linear interpolation with weights in 1/2048, whose positions PyTorch computes in float32.
+// Linear interpolation with weights in units of 1/2048, whose positions PyTorch computes in float32.
 static void torch_linear(const struct axis *axis, const struct coefficients *coefficients) {
     const float ratio = (float)((double)axis->length / (double)axis->out_length);
     for (int64_t index = 0; index < coefficients->size; ++index) {

@@ -223,7 +223,7 @@ def resize(
     grid: Grid | None = None,
     values: npt.NDArray[np.float32] | None = None,
 ) -> npt.NDArray[Any] | None:
-    """Resize and flip an image, and compute its tensor values, in a single call of C.
+    """Resize and flip an image, and compute its tensor values, in a single C call.
 
     A single call is used because each return from C waits for the GIL.
 
@@ -247,7 +247,7 @@ def resize(
         with ``values`` and for the passes ``real`` and ``lerp``.
     """
     (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
-    assert passes != "float_pairs" or values is not None  # if not, C would read beyond the pixels
+    assert passes != "float_pairs" or values is not None  # else C would read past the end of the pixels
     words, kept = 1 if channels == 1 else 4, list[PackedCoefficients]()
     if windows is not None:
         kept = [packed(windows[0]), packed(windows[1])]

@@ -14,7 +14,7 @@ _CHUNK = 1000
 
 
 def write(file: BinaryIO, read: Callable[[], Iterable[dict[str, Any]]]) -> None:
-    """Write rows, JSON objects, with one column per key. Lists and objects become nested columns.
+    """Write rows, which are JSON objects, with one column per key. Lists and objects become nested columns.
 
     Args:
         file: File that is opened for writing.

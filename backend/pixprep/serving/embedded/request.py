@@ -91,7 +91,7 @@ class NumberInput:
         raise PixprepError(f'input "{self.name}" must be {self}, such as {json.dumps([self.example])}')
 
     def _holds(self, shape: Sequence[int]) -> bool:
-        """Return whether a row may have a shape."""
+        """Return whether a row of the input may have this shape."""
         return len(shape) == len(self.shape) and all(b in (-1, a) for a, b in zip(shape, self.shape, strict=True))
 
     @property

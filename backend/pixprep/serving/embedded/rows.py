@@ -35,7 +35,7 @@ def row_of(answer: Answer) -> dict[str, Any]:
 
 
 def classes(array: Any) -> Iterator[tuple[str, re.Match[str] | None]]:
-    """Yield each string of an array, with a match whose groups are score, class and label, or None for other text."""
+    """Yield each string of an array and its match with the groups score, class and label, or None for other text."""
     for value in array.reshape(-1):
         text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
         yield text, _CLASS.fullmatch(text)

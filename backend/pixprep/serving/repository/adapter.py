@@ -1,9 +1,10 @@
-"""Writes nodes around the network of an ONNX file, so that Triton can batch it and a pipeline can feed it.
+"""Adds nodes around the network of an ONNX file, so that Triton can batch it and a pipeline can feed it.
 
-A found file may lack a batch dimension, accept a type that no pipeline returns, need inputs besides the image, or
-return one list of rows for all images. The nodes convert between the file and the form that the ensemble needs, in
-which the first dimension of every input and output is the batch. The user's file is not changed: ``build`` writes the
-converted model. ``Adapter`` tries this model in ONNX Runtime, because the declared shapes of many files are wrong.
+An existing ONNX model may lack a batch dimension, expect an input type that no pipeline returns, require inputs besides
+the image, or return one list of rows for all images. The added nodes convert between the model and the form that the
+ensemble requires, in which the first dimension of every input and output is the batch. The user's file is not changed:
+``build`` writes the converted model. ``Adapter`` runs this model in ONNX Runtime, because the shapes that many files
+declare are wrong.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class Adapter:
     is_joined: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        """Find the outputs of the pipelines that the inputs receive."""
+        """Find the pipeline output that each input receives."""
         self._fed: dict[str, tuple[Pipeline, Output]] = _fed(self.classifier, self.pipelines)
         self._graph = self.model.graph
         self._at = 0
@@ -119,7 +120,7 @@ class Adapter:
                 raise self._refused(f'--constant: the model has no input "{name}"')
 
     def convert_inputs(self) -> Classifier:
-        """Write nodes before the network, and return the inputs and outputs of the converted model.
+        """Add nodes before the network, and return the inputs and outputs of the converted model.
 
         Raises:
             PipelineError: A conversion would change values, or a constant does not match its input.
@@ -161,7 +162,7 @@ class Adapter:
         self.notes.append(f"{self.classifier.source}: the batch dimension is dynamic")
 
     def convert_outputs(self, *, is_of_rows: bool = False) -> Adapted:
-        """Write nodes after the network, and try the converted model in ONNX Runtime.
+        """Add nodes after the network, and try the converted model in ONNX Runtime.
 
         Args:
             is_of_rows: Whether the batch consists of the regions of one photo, instead of several photos.
@@ -216,10 +217,10 @@ class Adapter:
             self._put_before(tensor.name, has if is_cast else wanted, ours or shape or (), steps)
 
     def _are_whole(self, name: str, pipeline: Pipeline, output: Output, wanted: str) -> bool:
-        """Return whether all values of a pipeline's tensor are integers that a type of integers represents.
+        """Return whether all values of a pipeline's tensor are integers that an integer type can represent.
 
         Raises:
-            PipelineError: Some values are not, so a Cast would change them.
+            PipelineError: The tensor contains other values, which a Cast would change.
         """
         plan = pipeline.plan.outputs[output.name]
         if not isinstance(plan, TensorPlan) or plan.calls:
@@ -290,7 +291,7 @@ class Adapter:
         self.notes.append(f'{self.classifier.source}: input "{name}" is the constant {np.asarray(value).tolist()}')
 
     def _masked(self, tensor: Tensor) -> tuple[Pipeline, Output] | None:
-        """Return the image that a mask describes, or None if an input is not a mask of pixels."""
+        """Return the image that a pixel mask describes, or None if the input is not a pixel mask."""
         images = [each for each in self._fed.values() if "h" in (each[1].spec.layout or "")]
         is_mask = "mask" in tensor.name.lower() and len(images) == 1 and len(tensor.shape or ()) == 3
         return images[0] if is_mask else None
@@ -359,7 +360,7 @@ class Adapter:
         return bool(self.notes)
 
     def _try(self, *, is_of_rows: bool) -> None:
-        """Run the model on three photos alone and on two as a batch, and convert its outputs.
+        """Run the model on three single photos and on a batch of two photos, and convert its outputs.
 
         Raises:
             PipelineError: The converted model does not run.
@@ -458,7 +459,7 @@ class Adapter:
         return self._run_model(self.model, feeds)
 
     def _run_model(self, model: Any, feeds: Sequence[Mapping[str, Array]]) -> list[list[Array] | str]:
-        """Run a model in ONNX Runtime, next to copies of its external weights."""
+        """Run a model in ONNX Runtime, in a folder that also contains its external weights."""
         with tempfile.TemporaryDirectory(prefix="pixprep-adapted-") as folder:
             path = Path(folder, self.classifier.source)
             path.write_bytes(model.SerializeToString())
@@ -515,7 +516,7 @@ class Adapter:
         return self._node("Cast", [source], target, to=onnx.TensorProto.DataType.Value(kind))
 
     def _constant(self, array: Array, name: str = "") -> str:
-        """Add a Constant node, because files of old versions would also have to list an initializer as an input."""
+        """Add a Constant node. In files of old versions, an initializer would also have to be listed as an input."""
         import onnx  # noqa: PLC0415  (as above)
 
         if array.dtype == np.int_:
@@ -523,7 +524,7 @@ class Adapter:
         return self._node("Constant", [], name, value=onnx.numpy_helper.from_array(np.ascontiguousarray(array)))
 
     def _node(self, kind: str, inputs: Sequence[str], name: str = "", **fields: Any) -> str:
-        """Insert a node with one output, before the network or, for outputs, after it."""
+        """Insert a node with one output before the network, or after the network if it converts an output."""
         import onnx  # noqa: PLC0415  (as above)
 
         name = name or f"pixprep/{len(self._graph.node)}"
@@ -532,7 +533,7 @@ class Adapter:
         return name
 
     def _image_shape(self) -> str:
-        """Return the name of the shape of the image that the pipeline returns."""
+        """Return the name of the ONNX value that contains the shape of the image tensor."""
         port = next(name for name, (_, output) in self._fed.items() if output.spec.layout)
         return self._node("Shape", [port])
 

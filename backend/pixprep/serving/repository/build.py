@@ -56,7 +56,7 @@ from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, INPUT_N
 from pixprep.spec import TensorSpec
 
 _LENGTHS = (1, 16, 256)
-"""Minimum, optimum and maximum length of an input of any length that clients send, for the engine of TensorRT."""
+"""Minimum, optimum and maximum length of a variable-length client input for which TensorRT builds an engine."""
 _GIVE_IO = (
     "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"

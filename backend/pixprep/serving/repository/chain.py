@@ -143,7 +143,7 @@ def _function(
     for name, spec in inputs.items():
         if spec.kind not in _REGIONS:
             raise PipelineError(
-                f'--boxes-from: the pipeline requires "{name}" {spec}, but detected objects do not have this input: '
+                f'--boxes-from: the pipeline requires "{name}" {spec}, which detected objects do not provide: '
                 "pass --boxes-by FILE with a function that returns it; docs/boxes.md has an example"
             )
     if "original_size" not in outputs:

@@ -121,8 +121,8 @@ def check_for_tensorrt(repository: Repository, *, checks_all: bool) -> Iterator[
 
     Args:
         repository: The repository.
-        checks_all: Whether all ONNX files are checked. If False, only those are checked that TensorRT will serve and
-            whose plan does not exist.
+        checks_all: Whether all ONNX files are checked. If False, only files that TensorRT will serve and
+            whose plan does not exist are checked.
     """
     for model in repository.models.values():
         with suppress(PipelineError, OSError):  # reported as a problem of the model

@@ -209,7 +209,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
 
 
 def _channels_fault(spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Return the reason if a model needs a number of channels that no image has, or an empty string."""
+    """Explain why no image has the number of channels that a model requires, or return an empty string if images do."""
     is_alike = len(wanted) == len(spec.shape) and not {*_COLORS, 4, -1} & set(wanted)
     count = spec.lengths_of(wanted)["c"] if is_alike and "c" in spec.lengths else 0
     if not count:

@@ -18,7 +18,7 @@ from pixprep.serving.pictures import encode
 
 
 class TritonPythonModel:
-    """Class that Triton's Python backend calls. It encodes the pictures of each photo of a request."""
+    """Class that Triton's Python backend calls. It encodes the pictures for each photo in a request."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Read the declarations."""

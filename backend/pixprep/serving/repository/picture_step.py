@@ -30,19 +30,20 @@ def picture_step(
     image: Config,
     outputs: Sequence[Config],
 ) -> tuple[Mapping[str, Content], Step, list[Config]]:
-    """Plan the model that encodes pictures, and the step that calls it.
+    """Plan the model that encodes pictures, and the ensemble step that calls it.
 
     Args:
         model: Name of the model.
-        pictures: Declarations by output of the ensemble.
+        pictures: Declarations of the pictures, by output of the ensemble.
         encoding: Format of the pictures.
         max_batch_size: Maximum batch size of the ensemble.
         image: Image input of the ensemble.
         outputs: Outputs of the ensemble without this step.
 
     Returns:
-        The files of the model; the step; and the outputs of the ensemble: those without a declaration, if any is not
-        ``transform`` or ``original_size``, followed by the pictures, BYTES [1].
+        The files of the model, the step, and the outputs of the ensemble. These are the outputs without a declaration,
+        followed by the pictures, BYTES [1]. If ``transform`` and ``original_size`` are the only outputs without a
+        declaration, they are omitted.
 
     Raises:
         PipelineError: An output is missing; a picture shows the photo, but the input is not an encoded image; or JPEG
@@ -57,7 +58,7 @@ def picture_step(
     inputs = [entries[name] for name in dict.fromkeys(taken)]
     if shown := [name for name, picture in pictures.items() if picture.draw != "plain"]:
         if image["data_type"] != "TYPE_STRING":
-            raise PipelineError(f"--picture {shown[0]}: it shows the photo, but requests do not have an encoded image")
+            raise PipelineError(f"--picture {shown[0]} shows the photo, but requests do not contain an encoded image")
         inputs.append(image)
     for name in shown:
         if encoding == "jpeg" and pictures[name].draw == "alpha":

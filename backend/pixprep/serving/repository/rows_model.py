@@ -5,7 +5,7 @@ a numeric input of a pipeline, such as boxes (n, 4) or quads (n, 4, 2). The para
 the detector for one photo, without the batch dimension. The function returns the rows of the pipeline's input, or a
 dict of the rows of each input if there are several. Without detections, it returns an empty list.
 
-Boxes without a pixel are omitted, because the preprocess model would reject their photo. Such boxes are in
+Boxes that do not contain a pixel are omitted, because the preprocess model would reject their photo. Such boxes are in
 the padding of a letterbox, and ``boxes_to_original`` clips them to the edge of the photo.
 """
 
@@ -90,7 +90,7 @@ class TritonPythonModel:
         return array.astype(dtype)
 
     def _with_pixels(self, rows: Mapping[str, Any]) -> Any:
-        """Return which rows do not have an empty box, after the rounding of the op ``crop``.
+        """Return a mask of the rows whose boxes are not empty after the rounding of the op ``crop``.
 
         Other invalid boxes, such as inverted or normalized boxes, remain, so that the preprocess model reports them.
 
@@ -99,7 +99,7 @@ class TritonPythonModel:
         """
         if len({len(array) for array in rows.values()}) > 1:
             raise ValueError(
-                f"rows returns { {name: len(array) for name, array in rows.items()} } rows: return as many of each"
+                f"rows returns { {name: len(array) for name, array in rows.items()} } rows: return as many for each"
             )
         kept = np.ones(len(next(iter(rows.values()))), bool)
         for name in self._boxes:

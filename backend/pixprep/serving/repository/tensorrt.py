@@ -32,7 +32,7 @@ _TYPES = {
 """Triton's data types by TensorRT's names. TensorRT reads float64 as float32."""
 _MAX_NODES = 5  # maximum number of nodes that a message names
 _INTERNAL = re.compile(r"^\S+: Error Code \d+: [\w ]+ \(|^\[\S+\] | In \w+ at /\S+|\)$")
-"""Regular expression for the function names and error codes around the text of an error of the builder."""
+"""Regular expression for the function names and error codes that surround the text of a builder error."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ def ask(onnx: Path, profile: Profile | None, types: Mapping[str, str], *, limit_
 
 def _problems(found: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each problem that an answer contains, with its remedy."""
-    # TensorRT implements some operators, such as NonZero, as layers, and TensorRT for RTX as plugins that it lacks
+    # TensorRT implements some operators, such as NonZero, as layers. TensorRT for RTX requires plugins for them, which
+    # it does not contain.
     plugins = [node for node in found["rejected"] if "plugin" in node[2].lower() and "not found" in node[2]]
     others = [node for node in found["rejected"] if node not in plugins]
     if plugins:
@@ -137,7 +138,7 @@ def _named(nodes: Sequence[Sequence[str]]) -> str:
 
 
 def _reason(text: str) -> str:
-    """Return the reason for which a node is rejected, or ``""`` if the parser only gives a condition in its source."""
+    """Return the reason why a node is rejected, or ``""`` if the parser reports only a condition in its code."""
     quoted = re.search(r'"(.+)"', text)
     if "plugin" in text.lower() or not (quoted or "Error Code" in text):
         return ""

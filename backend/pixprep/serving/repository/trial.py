@@ -279,7 +279,7 @@ def _shortened(message: str) -> str:
 
 
 def run_program(name: str, onnx: Path, folder: str, limit_s: float) -> str:
-    """Run a program of this package with an ONNX file, and return the reason if it fails, or an empty string.
+    """Run a program of this package with an ONNX file. Return the reason for a failure, or an empty string.
 
     Args:
         name: Name of the module in this package.

@@ -1,4 +1,4 @@
-"""Read the sequence headers of a packet, and determine whether decoding may begin with it or skip it.
+"""Read the sequence headers of a packet, and determine whether decoding may begin with the packet or skip it.
 
 Decoders do not report these facts. A sequence header specifies the size, the colors and the
 interlacing of the following frames. Packets of H.264 and H.265 must be in the byte stream format of Annex B.
