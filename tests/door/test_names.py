@@ -149,7 +149,7 @@ NEAR = {
     "Transpose": names.OWN,
 }
 FAR = """random_rain random_gamma random_jpeg random_width random_mirror
-slice extract rescale cast lens_distortion ringing transposed random_fog"""
+extract rescale cast lens_distortion ringing transposed random_fog"""
 
 
 def test_a_name_is_similar_if_each_of_its_words_is():

@@ -255,12 +255,13 @@ class EpochSequence:
             position: Position in the epoch after the batch.
             samples: Number of samples in the batch.
         """
+        if self._bar is not None:
+            total = self.order.batches()
+            for at in (self.position, position):  # the bar begins at the position before its first batch
+                self._bar.to(total - self.order.batches(at), total)
         self.position, self._has_started = position, True
         self.batches += 1
         self.samples += samples
-        if self._bar is not None:
-            total = self.order.batches()
-            self._bar.to(total - self.order.batches(position), total)
 
     def completed(self) -> None:
         """Advance to the next epoch."""
