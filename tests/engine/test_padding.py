@@ -108,12 +108,12 @@ def test_patches_contain_padding_with_a_value(layout, frames):
 @pytest.mark.parametrize(
     ("ops", "message"),
     [
-        ([pp.pad(64, 64, value=-1.0), pp.resize(height=9, width=9)], '"value", which is not resampled'),
+        ([pp.pad(64, 64, value=-1.0), pp.resize(height=9, width=9)], '"value", because this padding is not resampled'),
         ([pp.pad(64, 64, value=-1.0), pp.center_crop(9)], 'must come before a pad with a "value"'),
         ([pp.normalize(), pp.pad(64, 64, value=-1.0), pp.normalize()], 'must come before a pad with a "value"'),
         ([pp.invert(), pp.pad(64, 64, value=-1.0)], "after ops that change pixel values"),
-        ([pp.pad(64, 64), pp.pad(72, 72, value=-1.0)], "after another padding"),
-        ([pp.crop(0, 0, 9, 9), pp.pad(12, 12, padding_mode="edge"), pp.resize(8)], "is the first op after decode"),
+        ([pp.pad(64, 64), pp.pad(72, 72, value=-1.0)], "after another pad"),
+        ([pp.crop(0, 0, 9, 9), pp.pad(12, 12, padding_mode="edge"), pp.resize(8)], "this pad directly follows"),
     ],
 )
 def test_an_order_that_would_change_the_padding_is_rejected(ops, message):
@@ -130,7 +130,7 @@ def test_the_fields_of_pad_exclude_each_other():
         with pytest.raises(pp.PipelineError, match=r'"root"|"always"'):
             pp.pad(**fields)
     for fields in ({"fill": 3}, {"padding_mode": "edge"}):
-        with pytest.raises(pp.PipelineError, match='"value" does not support'):
+        with pytest.raises(pp.PipelineError, match='"value" is not supported together'):
             pp.pad(multiple=8, value=1.0, **fields)
 
 

@@ -491,7 +491,7 @@ TRANSFORMS: dict[str, Reader] = {
 
 _SINCE = 2, 0, 8
 _MAX_EXACT = 11
-"""Size of the largest kernel that OpenCV does not apply with a Fourier transform, which rounds differently."""
+"""Maximum size of a kernel for which OpenCV does not use a Fourier transform, which rounds differently."""
 
 
 def _odd(fields: Fields) -> tuple[int, int]:
@@ -510,7 +510,9 @@ def _motion_blur(walk: Walk, fields: Fields) -> None:
 
 def _sharpen(walk: Walk, fields: Fields) -> None:
     if fields.text("method", "kernel") != "kernel":
-        fields.refuse("method", 'overflows for dark pixels in Albumentations, which is not supported: use "kernel"')
+        fields.refuse(
+            "method", 'is not supported, because it overflows for dark pixels in Albumentations: use "kernel"'
+        )
     fields.ignore("kernel_size", "sigma")
     walk.add_uint8(ops.Sharpen(**fields.each(Fields.span, "alpha", "lightness")))
 
@@ -523,7 +525,7 @@ def _gauss_noise(walk: Walk, fields: Fields) -> None:
 
 def _tone_curve(walk: Walk, fields: Fields) -> None:
     if fields.flag("per_channel"):
-        fields.refuse("per_channel", "gives each channel a curve of its own, which is not supported: use false")
+        fields.refuse("per_channel", "is not supported, because it applies a separate curve to each channel: use false")
     walk.add_uint8(ops.ToneCurve(std=fields.number("scale")))
 
 
@@ -556,7 +558,7 @@ def _distortion(walk: Walk, fields: Fields, op: type[Any], **how: Any) -> None:
     """Add an op that samples the image with OpenCV's ``remap``."""
     fields.ignore("keypoint_remapping_method")
     found = filter_of(fields)
-    filter_: Filter = "bilinear" if found == "area" else found  # OpenCV replaces area by bilinear
+    filter_: Filter = "bilinear" if found == "area" else found  # remap replaces area by bilinear
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
     level, padding = fields.take("fill"), padding_fields(walk, fields)
@@ -615,7 +617,7 @@ _READERS: dict[str, Reader] = {
 def _of_this_version(read: Reader) -> Reader:
     def checked(walk: Walk, fields: Fields) -> None:
         if walk.version < _SINCE:
-            raise PipelineError("is supported from Albumentations 2.0.8 on: create and save it again with that version")
+            raise PipelineError("requires Albumentations 2.0.8 or later: create and save it again with such a version")
         read(walk, fields)
 
     return checked

@@ -19,12 +19,12 @@ def views(name: str, count: int, ops: Sequence[Op], *, of: str = "photo") -> lis
     >>> list(pipeline.outputs)
     ['local_0', 'local_1', 'local_2', 'local_3', 'local_4', 'local_5']
 
-    Every view has its own random parameters. The ops of a view belong to the training side, unless their ``only`` says
-    otherwise.
+    Every view has its own random parameters. The ops of a view belong to the training side, unless their field ``only``
+    specifies a different side.
 
     Args:
-        name: Name of the tensors, to which the number of the view is appended: ``local_0``. For other outputs and
-            annotations, and for a tensor with a ``name``, its type or name follows: ``local_0_mask``.
+        name: Prefix of the outputs' names, which is followed by the number of the view: ``local_0``. Except for a
+            tensor without a ``name``, the op's name or type is also appended: ``local_0_mask``.
         count: Number of views, 1 to 64.
         ops: Ops of one view, from the image to its outputs.
         of: Name of the op whose image each view receives, such as that of ``decode``.
@@ -33,8 +33,8 @@ def views(name: str, count: int, ops: Sequence[Op], *, of: str = "photo") -> lis
         Ops of all views, for the list of a ``Pipeline``.
 
     Raises:
-        PipelineError: ``count`` is out of range, the list has no tensor, two outputs have the same name, or an op has a
-            ``from``, or a ``name`` although it is not an output.
+        PipelineError: ``count`` is out of range, the list does not contain a tensor, two outputs have the same name, an
+            op has a ``from``, or an op that is not an output has a ``name``.
     """
     if not (isinstance(count, int) and 1 <= count <= MAX_VIEWS):
         raise PipelineError(f"views: count must be an integer from 1 to {MAX_VIEWS}, not {count!r}")

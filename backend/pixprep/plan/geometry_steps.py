@@ -100,7 +100,9 @@ class Window(GeometryStep):
         """
         square = int(self.fraction * (min if self.side == "shorter" else max)(height, width))
         if square == 0 and self.refuses_empty:
-            raise ImageError("DOES_NOT_FIT", f"{self.fraction:g} times a side of {height} x {width} pixels is 0 pixels")
+            raise ImageError(
+                "DOES_NOT_FIT", f"a crop of {self.fraction:g} times a side of {height} x {width} pixels is empty"
+            )
         square = max(1, square)
         is_free = self.multiple is not None or self.root is not None
         free = [self.padded(side, axis) if is_free else square for axis, side in enumerate((height, width))]
@@ -109,7 +111,7 @@ class Window(GeometryStep):
         return top, left, rows, columns
 
     def padded(self, side: int, axis: int) -> int:
-        """Return the length of the height (axis 0) or the width (1) after it is padded to a multiple, or by a ``root``.
+        """Return the height (axis 0) or the width (axis 1) after the padding that ``multiple`` or ``root`` specifies.
 
         Raises:
             ImageError: DOES_NOT_FIT: The side is too short for the padding.

@@ -136,7 +136,9 @@ class Lowered:
         if self.erasures:
             raise PipelineError("must come before random_erasing, which is applied to the tensor")
         if self.luma is not None and not step.is_flip:
-            raise PipelineError('must come before a normalize with "luma", which depends on all pixels of the tensor')
+            raise PipelineError(
+                'must come before a normalize with "luma", because luma depends on all pixels of the tensor'
+            )
         if self.fill_value is not None and not step.is_flip:
             raise PipelineError('must come before a pad with a "value"')
         if any(each.statistic for each in self.arithmetic) and not step.is_flip:
@@ -175,9 +177,11 @@ class Lowered:
             PipelineError: An earlier op does not support a later resize, or does not support this resize.
         """
         if self.luma is not None:
-            raise PipelineError('must come before a normalize with "luma", which depends on all pixels of the tensor')
+            raise PipelineError(
+                'must come before a normalize with "luma", because luma depends on all pixels of the tensor'
+            )
         if self.fill_value is not None:
-            raise PipelineError('must come before a pad with a "value", which is not resampled')
+            raise PipelineError('must come before a pad with a "value", because this padding is not resampled')
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.arithmetic:  # the resize receives float32 values
             arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Affine | Float32))
@@ -185,8 +189,8 @@ class Lowered:
                 return self._padded_first().resized(resize)
             if len(arithmetic) < len(self.arithmetic) or self.levels or self.resize is not None or self.before:
                 raise PipelineError(
-                    "follows normalize, after which a resize requires that no other op is between decode and "
-                    "normalize, except for one that pads, and that normalize does not use a statistic of the image"
+                    "follows normalize: a resize after normalize is supported only if the ops between decode and "
+                    "normalize do nothing but pad, and if normalize does not use statistics of the image"
                 )
             return replace(self, arithmetic=()).resized(replace(resize, arithmetic=arithmetic))
         if self.is_repeated:
@@ -213,15 +217,16 @@ class Lowered:
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
 
     def _padded_first(self) -> Lowered:
-        """Apply padding that repeats parts of the image to the whole image, before all other steps.
+        """Move padding that repeats parts of the image before all other steps, so that it pads the whole image.
 
         Raises:
-            PipelineError: Other steps are before the padding.
+            PipelineError: Other steps precede the padding.
         """
         is_alone = self.resize is None and not self.before and not self.erasures and not self.is_reduced
         if not (is_alone and all(step.repeats for step in self.levels)):
             raise PipelineError(
-                'must come before a "padding_mode" other than constant, unless such a pad is the first op after decode'
+                'must come before a pad with a "padding_mode" other than constant, unless this pad directly follows '
+                "decode"
             )
         return replace(self, levels=(), photo=(*self.photo, *self.levels))
 
@@ -234,7 +239,7 @@ class Lowered:
             PipelineError: The image is already padded, or an op changes pixel values.
         """
         if self.levels or self.erasures or self.fill is not None or self.fill_value is not None:
-            raise PipelineError('"value" is not supported after another padding, or after ops that change pixel values')
+            raise PipelineError('"value" is not supported after another pad, or after ops that change pixel values')
         value = value * (len(self.channels) if len(value) == 1 else 1)
         return replace(self.then(step, fill=0), fill_value=value, fill_after=len(self.arithmetic))
 
@@ -349,7 +354,7 @@ class Lowered:
         """Check that a homography describes the coordinate transform, and that boxes can be transformed.
 
         Raises:
-            PipelineError: An op displaces each pixel separately, or see ``check_boxes``.
+            PipelineError: An op displaces each pixel separately, or ``check_boxes`` raises an error.
         """
         self.check_boxes()
         if why := next(filter(None, (each.no_matrix for each in traits(*self.levels))), ""):

@@ -57,7 +57,7 @@ class TensorPlan:
             PipelineError: A result is out of the range of its dtype, or 0 and 255 are mapped to nearly the same value.
         """
         if self.luma is not None and self.spec.dtype != "float32":
-            raise PipelineError('normalize: "luma" requires "dtype": "float32" of the tensor')
+            raise PipelineError('normalize: "luma" requires a tensor with "dtype": "float32"')
         ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"

@@ -63,7 +63,7 @@ class Fitted(NamedTuple):
     width: int
 
     def of(self, words: Words) -> Fitted:
-        """Return the region for one image, which does not depend on inputs."""
+        """Return the region for one image. It does not depend on per-image inputs."""
         del words
         return self
 
@@ -116,10 +116,11 @@ class Roi(NamedTuple):
             height: Height of the image in pixels.
             width: Width of the image in pixels.
             is_inside: Whether the whole region must be inside the image.
-            is_ordered: Whether the end must be after the begin.
+            is_ordered: Whether the end must follow the beginning on each axis.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The region is outside of the image or nearly empty, or is not allowed.
+            ImageError: DOES_NOT_FIT: The region is outside of the image, is nearly empty, or violates ``is_inside`` or
+                ``is_ordered``.
         """
         found = []
         units = (height, width, height, width) if self.is_share else 1

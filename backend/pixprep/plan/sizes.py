@@ -375,7 +375,7 @@ class PatchBudget(Sizer):
     @property
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
-        if self.rule == "nemotron":  # a narrow image may exceed the limit, because both sides have a merge window
+        if self.rule == "nemotron":  # a narrow image may exceed the limit, because no side is shorter than a window
             narrow = self.merge * (max(self.max_patches, self.min_patches) + self.merge)
             side = MAX_SIDE // self.patch
             most = max(self.max_patches + 2 * side, self.merge * min(narrow, side))

@@ -1,4 +1,4 @@
-"""Implements the rules by which vision-language models cut a large image into slices of a variable size."""
+"""Implements the rules by which vision-language models cut a large image into slices of variable size."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SliceGrid(Sizer):
         return self.grid(height, width) or (1, 1)
 
     def has_thumbnail(self, height: int, width: int) -> bool:
-        """See ``Sizer``. A grid of a single slice does not have one."""
+        """See ``Sizer``. A grid with a single slice does not have a thumbnail."""
         return self.has_whole and self.cuts(height, width) != (1, 1)
 
     def whole(self, height: int, width: int) -> Size:
@@ -100,7 +100,7 @@ class SliceGrid(Sizer):
         return max(self.max_pixels, self.slice**2)
 
     def _like_slice(self, height: float, width: float, *, is_enlarged: bool) -> Size:
-        """Return the size with about the number of pixels of a slice, which MiniCPM-V's class computes."""
+        """Return the size that MiniCPM-V's class computes, which has about as many pixels as a slice."""
         if is_enlarged or height * width > self.slice * self.slice:
             ratio = width / height
             height = int(self.slice / sqrt(ratio))
@@ -114,7 +114,7 @@ class SliceGrid(Sizer):
         if self.rule == "lfm2":
             pixels = max(self.max_view, self.max_slices * self.slice**2)
             return Bounds((self.patch, self.patch), (longest, longest), pixels)
-        # A narrow slice has one multiple on one side. Rounding adds at most half a multiple to each side.
+        # The shorter side of a narrow slice is one multiple. Rounding adds at most half a multiple to each side.
         pixels = (self.slice + multiple) ** 2 + multiple * (longest + self.slice)
         return Bounds((multiple, multiple), (longest, longest), pixels * self.max_slices)
 
@@ -185,9 +185,9 @@ def _by_lfm2(rule: SliceGrid, height: int, width: int) -> Size | None:
 
 @lru_cache(64)
 def _ratios(fewest: int, most: int) -> tuple[Size, ...]:
-    """Return all grids as (columns, rows).
+    """Return all grids with ``fewest`` to ``most`` slices as (columns, rows).
 
-    Grids with the same number of slices are in the order of a set, as in transformers.
+    Grids with the same number of slices are in the iteration order of a Python set, as in transformers.
     """
     sides = range(1, most + 1)
     found = [

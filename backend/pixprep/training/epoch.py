@@ -326,7 +326,7 @@ class Epoch(Iterator[Batch]):
             raise SetupError("this epoch has ended, because a new one was started or the Loader was closed")
         try:
             position, batch = next(self._ready)
-            batch.wait()  # here and not in the thread that makes batches, which can already read the next one
+            batch.wait()  # wait here, because the thread that makes batches may already read the next one
         except BaseException as end:
             self._is_over = True
             is_complete = isinstance(end, StopIteration)

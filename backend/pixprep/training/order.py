@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """The samples of the batches of all epochs, for one shard.
+    """Order of the samples in the batches of all epochs, for one shard.
 
     Args:
         samples: Number of samples in the source.

@@ -176,7 +176,9 @@ def from_transformers(
         )
         version = fields.text("transformers_version", "")
     if processor in FRAMES:
-        log.warning("%s: each image is a frame; for clips, set the option frames, such as frames=16", where)
+        log.warning(
+            "%s: each image is treated as a frame; for clips, set the option frames, for example frames=16", where
+        )
     if processor in DETRS and settings.flag("do_pad"):
         log.warning(
             "%s: the pipeline does not output pixel_mask. Batches are padded at the bottom and the right, as with "
@@ -196,7 +198,7 @@ def from_transformers(
         first = changed(first, name=PHOTO) if branch.source == PHOTO else first
     has_floats = any(isinstance(op, Normalize) for op in (*geometry, *arithmetic))
     tensor = Tensor(dtype="float32" if has_floats else "uint8", layout=layout, name=output)
-    if tail and not geometry:  # the class does not limit the size of an image
+    if tail and not geometry:  # the class does not limit the image size
         tensor = changed(tensor, max_size=MAX_OPEN_SIDE)
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
@@ -289,7 +291,7 @@ def _inner(values: Mapping[str, Any], is_video: bool) -> Mapping[str, Any]:
 
 
 def processor_of(values: Mapping[str, Any], where: str, *, is_clip: bool = False) -> str:
-    """Return the name of the processor's class in transformers 5, without the suffix of a backend.
+    """Return the name of the processor's class in transformers 5, without the suffix of the backend.
 
     If ``is_clip`` is true, an image processor with a corresponding video processor is replaced by the latter.
     """
@@ -374,7 +376,7 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
 
 
 def _filter(fields: Fields, backend: Backend, *, is_optional: bool = False) -> Filter:
-    """Return the filter of the resize that ``resample`` and the backend determine.
+    """Return the filter of the resize, which depends on ``resample`` and on the backend.
 
     If ``is_optional`` is true, the class does not resize, and ``resample`` may be null.
     """
@@ -447,7 +449,7 @@ def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
         if any(
             side % multiple * 2 == multiple for side in size
         ):  # the class rounds a product that depends on the image
-            fields.refuse("size", "must not be in the middle between two multiples of ensure_multiple_of")
+            fields.refuse("size", "must not be halfway between two multiples of ensure_multiple_of")
         return tuple(round(side / multiple) * multiple for side in size), {}
     if size[0] != size[1]:
         fields.refuse("size", 'must be square if "keep_aspect_ratio" is true')
@@ -519,7 +521,7 @@ def _center_crop(fields: Fields, field: str, window: Sides, known_size: Sides, b
 
 
 def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = "") -> list[Op]:
-    """Return the ops for rescaling and normalization, which compute in the same steps as the backend.
+    """Return the ops that rescale and normalize. They compute in the same steps as the backend.
 
     The list is empty if the pixel values do not change. ``prefix`` is the prefix of the fields with the mean and the
     standard deviation.

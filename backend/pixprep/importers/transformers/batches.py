@@ -57,7 +57,7 @@ class Processed(NamedTuple):
 
 
 class Form(NamedTuple):
-    """The batch that a class returns.
+    """Form of the batch that a class returns.
 
     Attributes:
         combine: How the pixel values are combined. ``images``: one array per image. ``concatenated``: one array with
@@ -66,12 +66,12 @@ class Form(NamedTuple):
             one array (2, channels, height, width) per pair of images.
         stacks: Backends that return one array even without ``return_tensors``.
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
-            means never: ``do_pad`` then pads each image by itself.
+            means that images are never padded to a common size: ``do_pad`` pads each image individually.
         mask: Name of the mask of the pixels or tiles that are not padding, or an empty string.
-        counted: Result of ``get_number_of_image_patches``: the number of patches or tiles, the numbers of rows and
-            columns, all three, or the number of tiles of another output, plus one for the whole image. None means that
-            the class does not have this method.
-        required: Values that fields must have, because the batch has a different form with other values.
+        counted: Kind of result that ``get_number_of_image_patches`` returns: the number of patches or tiles; the
+            numbers of rows and columns; all three; or the number of tiles of another output, plus one for the whole
+            image. None means that the class does not have this method.
+        required: Required values of fields. With other values, the batch would have a different form.
         is_single: Whether samples with several images are not supported.
         others: Functions that return further outputs, by name. An output of the pipeline takes precedence.
         listed: Outputs that are lists even if ``return_tensors`` is set.
@@ -131,7 +131,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     outputs |= {key: make(processed) for key, make in form.others.items()}
     for key in [key for key in batch.outputs if key != name]:
         found = batch.packed(key)
-        if batch.plans[key].spec.patches is None or len(found):  # a class omits an output without tiles
+        if batch.plans[key].spec.patches is None or len(found):  # a class omits this output if it has no tiles
             outputs[key] = _converted(key, found, is_list=is_list or key in form.listed)
     return outputs
 
@@ -154,7 +154,7 @@ def _samples(processed: Processed) -> tuple[Array, Array]:
 
 
 def _pairs(processed: Processed) -> Array:
-    """Return pairs of images of equal sizes, (pairs, 2, channels, height, width).
+    """Return the pairs of images, whose sizes are equal, as an array (pairs, 2, channels, height, width).
 
     Raises:
         ValueError: A sample is not a pair.

@@ -48,7 +48,8 @@ class Patched:
     Attributes:
         defaults: Values of the fields that a configuration may omit.
         small: Rule for small images, as in the op ``resize_to_pixels``.
-        counts_frames: Whether the limits apply to the pixels of all frames of a patch, instead of a single frame.
+        counts_frames: Whether the limits apply to the number of pixels in all frames of a patch, instead of in a single
+            frame.
         is_merged: Whether the patches of a merge window are adjacent in the output.
         layout: Order of the values within a patch, as in the op ``patches``.
         is_flat: Whether the values of a patch form a single axis of the output.
@@ -58,7 +59,7 @@ class Patched:
         is_float: Whether the PIL backend converts pixel values to float32 even without a normalization.
         is_halved: Whether the size is computed by the rule ``half`` of ``resize_by_rule``, as in GLM-Image.
         overrides_size: Whether the fields ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
-        has_resize: Whether the ops before the patches are only a resize, which ``do_resize`` switches off.
+        has_resize: Whether a resize is the only op before the patches, so that it is omitted if ``do_resize`` is false.
         is_always_float: Whether the torchvision backend returns float32 even without a normalization.
         patch_field: Field with the edge length of a patch.
     """
@@ -304,7 +305,7 @@ def _nemotron(fields: Fields, row: Patched, patch: int, filter_: Filter, like: L
     merge = _rounded_inverse(fields, "downsample_ratio")
     least, most = fields.length("min_num_patches", MAX_COUNT), fields.length("max_num_patches", MAX_COUNT)
     if (fields.length("max_model_len", 1 << 30) - 4) * merge**2 < most:
-        fields.refuse("max_model_len", "must be so large that max_num_patches limits the number of patches instead")
+        fields.refuse("max_model_len", "must be large enough that only max_num_patches limits the number of patches")
     size = ResizeToPatches(
         rule="nemotron",
         patch_size=patch,
@@ -320,7 +321,7 @@ def _nemotron(fields: Fields, row: Patched, patch: int, filter_: Filter, like: L
 
 
 def _rounded_inverse(fields: Fields, field: str) -> int:
-    """Return the inverse of a field, rounded to an integer, which is the edge length of a merge window in patches."""
+    """Return the inverse of a field, rounded to an integer. It is the edge length of a merge window in patches."""
     ratio = fields.number(field)
     if not 1 / 64 <= ratio <= 1:
         fields.refuse(field, "must be a number from 1/64 to 1")

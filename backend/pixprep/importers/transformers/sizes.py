@@ -97,7 +97,7 @@ class Sized(NamedTuple):
         make: Function that returns the ops for the fields of a configuration.
         is_flagged: Whether the class has the flag ``do_resize``, which must then be true.
         crops: Whether ``make`` supports ``do_center_crop``.
-        first: Step that comes before the resize, whose input is then float32: ``rescale``, or ``normalize`` for both
+        first: Step that precedes the resize, which then receives float32 values: ``rescale``, or ``normalize`` for both
             rescaling and normalization. None means that the resize is the first step.
     """
 
@@ -165,7 +165,7 @@ def _janus(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _janus_geometry(fields: Fields, filter_: Filter, like: Like, prefix: str = "", name: str | None = None) -> list[Op]:
-    """Return the resize to a square and the padding in the color of the mean. ``name`` is the name of the second op."""
+    """Return a resize, and a pad to a square in the color of the mean. ``name`` is the name of the pad."""
     field = f"{prefix}size"
     size, least = _edges(fields, field, ("height", "width"), is_square=True), fields.length("min_size", MAX_SIDE)
     if size[0] != size[1] or least > size[0]:
@@ -249,7 +249,7 @@ def _dinov3(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 
 def _interpolated(fields: Fields, filter_: Filter, like: Like, *, is_float: bool) -> dict[str, Any]:
-    """Return the fields of a resize without antialiasing, which receives float32 values if ``is_float``."""
+    """Return the fields of a resize without antialiasing. It receives float32 values if ``is_float`` is true."""
     if is_float:
         return {"filter": float_filter(fields, filter_), "like": "torch_float", "antialias": False}
     return {"filter": filter_, "like": like, "antialias": False}
@@ -614,7 +614,7 @@ def _deepseek_ocr(fields: Fields, filter_: Filter, like: Like, *, is_unlimited: 
     most = fields.length("max_patches", MAX_TILES)
     fewest = fields.length("min_patches", most)
     if fewest < 2:
-        fields.refuse("min_patches", "is not supported for this class unless it is at least 2")
+        fields.refuse("min_patches", "must be at least 2 for this class")
     resize = ResizeToTiles(tile_size=tile, min_tiles=fewest, max_tiles=most, keep_small=True, **how)
     numbers: list[Op] = [
         Tiles(tile_size=tile, omit_one=True, name="pixel_values_local"),

@@ -98,8 +98,8 @@ class Case(NamedTuple):
 def every() -> list[Op]:
     """Return all ops for which results are stored: decoder settings, filters of each library, and colour ops.
 
-    Pillow's filters always use antialiasing. Resizes of float32 values are left out, because ``verify`` rejects
-    them, and so is that of SLANeXt, whose sizes depend on the image.
+    Pillow's filters always use antialiasing. Resizes of float32 values are omitted, because ``verify`` rejects them.
+    The resize of SLANeXt is omitted, because its sizes depend on the image.
     """
     found: list[Op] = [ops.Decode(idct=i, chroma=c) for i, c in product(get_args(Idct), get_args(Chroma))]
     for like, profile in PROFILES.items():

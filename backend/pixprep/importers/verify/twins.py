@@ -144,7 +144,7 @@ def _equalize_by_opencv(cv2: Any, op: ops.Clahe, pixels: Array) -> Array:
 
 
 def _compress_by_opencv(cv2: Any, op: ops.Compression, pixels: Array) -> Array:
-    """Compress an image with OpenCV. Albumentations passes it RGB in the place of BGR."""
+    """Compress an image with OpenCV. As in Albumentations, OpenCV receives RGB instead of BGR."""
     flag = {"jpeg": cv2.IMWRITE_JPEG_QUALITY, "webp": cv2.IMWRITE_WEBP_QUALITY}[op.format]
     _, encoded = cv2.imencode(f".{op.format}", pixels, (flag, int(ends(op.quality)[0])))
     return np.asarray(cv2.imdecode(encoded, cv2.IMREAD_GRAYSCALE if pixels.shape[2] == 1 else cv2.IMREAD_COLOR))

@@ -48,11 +48,11 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         multiple: Divisor of both sides: the image is padded to the next multiple of this number, for models that
             downsample by this factor. This field replaces ``height`` and ``width``. The value 32 reproduces CRAFT if
             ``anchor`` is ``top_left``, and Ultralytics' ``auto`` if it is ``center``.
-        always: Sides that are also padded, by ``multiple`` pixels, if they are multiples already: ``both`` (Swin2SR) or
-            ``width`` (Inkling). By default, such a side does not change.
-        root: Factor of the padding on each side, ``int(sqrt(side / 2) * root)`` pixels, as in ZoeDepth, where it is 3.
-            This field replaces ``height`` and ``width``. Images with a side that is not longer than this padding are
-            rejected.
+        always: Sides that are padded even if they are multiples already: ``both`` (Swin2SR) or ``width`` (Inkling).
+            ``multiple`` pixels are added to such a side. By default, such a side does not change.
+        root: Factor of the padding, as in ZoeDepth, where it is 3: ``int(sqrt(side / 2) * root)`` pixels are added
+            before and after each side. This field replaces ``height`` and ``width``. Images with a side that is not
+            longer than this padding are rejected.
         padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
             ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include
@@ -94,7 +94,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         if self.always and self.multiple is None:
             raise PipelineError('"always" requires "multiple"')
         if self.value is not None and (self.fill != 0 or self.padding_mode != "constant"):
-            raise PipelineError('"value" does not support "fill" and "padding_mode"')
+            raise PipelineError('"value" is not supported together with "fill" or "padding_mode"')
         if isinstance(self.height, int) and isinstance(self.width, int):
             settle(self, "larger", "refuse")
         elif self.larger is not None:

@@ -1,4 +1,4 @@
-"""Ops of Albumentations that degrade the image like a camera or a file, and random tone curves."""
+"""Ops of Albumentations that simulate the degradations of a camera or of a lossy format, and random tone curves."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class GaussNoise(Ranged, frozen=True, tag="gauss_noise"):
 class Compression(Ranged, frozen=True, tag="compression"):
     """Compresses the image with a lossy format and decodes it again, which adds the artifacts of the format.
 
-    The op reproduces Albumentations' ``ImageCompression``. As there, red and blue are swapped during the compression.
-    The encoders are those of Pillow, whose results equal those of OpenCV.
+    The op reproduces Albumentations' ``ImageCompression``. As in Albumentations, red and blue are swapped during the
+    compression. The encoders are those of Pillow; their results equal those of OpenCV.
 
     Args:
         quality: Quality of the encoder, 1 to 100: one number, or the minimum and maximum of a random quality.
@@ -77,13 +77,13 @@ class Compression(Ranged, frozen=True, tag="compression"):
 
 
 class Downscale(Ranged, frozen=True, tag="downscale"):
-    """Shrinks the image and enlarges it to its size again, which removes details.
+    """Shrinks the image and enlarges it to its original size, which removes details.
 
     The op reproduces Albumentations' ``Downscale``, which calls OpenCV's ``resize`` twice.
 
     Args:
         scale: Scale of the smaller image, 0 to 1: one number, or the minimum and maximum of a random scale.
-        down, up: Filter with which the image is shrunk and enlarged.
+        down, up: Filters with which the image is shrunk and enlarged.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -100,7 +100,7 @@ class Downscale(Ranged, frozen=True, tag="downscale"):
         scale = float(self.scale)  # type: ignore[arg-type]  # one number
         rows, columns = round(height * scale), round(width * scale)
         if not (rows and columns):
-            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels times {scale:g} is less than a pixel")
+            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels, scaled by {scale:g}, are less than a pixel")
         return (
             Mix(
                 (0.0, 1.0),
@@ -125,8 +125,8 @@ class ToneCurve(Ranged, frozen=True, tag="tone_curve"):
     (1 - x)^2 x * low + 3 (1 - x) x^2 * high + x^3``, rounded half to even.
 
     Args:
-        low, high: Control points of the curve; 1/3 and 2/3 do not change the image. Each is the mean of a normal
-            distribution, whose numbers are clipped to 0 to 1.
+        low, high: Control points of the curve; 1/3 and 2/3 do not change the image. Each field is the mean of a normal
+            distribution. The sampled number is clipped to the range 0 to 1.
         std: Standard deviation of both control points. With 0, the op is not random.
         p: Probability that the op is applied, 0 to 1.
 
@@ -146,7 +146,7 @@ class ToneCurve(Ranged, frozen=True, tag="tone_curve"):
         return self.std > 0 or self.p < 1
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the control points: ``{"low": 0.2, "high": 0.8}``; empty if the op is not applied."""
+        """Sample the control points: ``{"low": 0.2, "high": 0.8}``. The result is empty if the op is not applied."""
         u_apply, *u_points, _ = uniforms(0, 1)[0].tolist()
         if u_apply >= self.p:
             return {}

@@ -39,7 +39,7 @@ class _Distortion(Ranged, frozen=True, kw_only=True):
         check_padding(self.padding_mode, self.fill)
 
     def displacement(self, words: Words, height: int, width: int) -> Displacement:
-        """Return the displacement for an image of this size; each field contains one number."""
+        """Return the displacement for an image of this size. Each field must contain a single number."""
         raise NotImplementedError
 
     def fixed_steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
@@ -58,8 +58,8 @@ class GridDistortion(_Distortion, frozen=True, tag="grid_distortion"):
 
     Args:
         cells: Number of columns and of rows of the grid.
-        limit: Minimum and maximum of the number that is added to 1 to obtain a factor, or the maximum in either
-            direction.
+        limit: Minimum and maximum of a random number; a factor is this number plus 1. A single number x is the range
+            from -x to x.
         normalized: Whether the stretched grid is scaled to the size of the image. If false, parts of the image may be
             cut off or padded.
         filter, padding_mode, fill: as in ``warp``.
@@ -69,7 +69,7 @@ class GridDistortion(_Distortion, frozen=True, tag="grid_distortion"):
         {"op": "grid_distortion", "limit": 0.2}
     """
 
-    needs_seed: ClassVar[bool] = True  # an op without random factors would not change the image
+    needs_seed: ClassVar[bool] = True  # without random factors, the op would not change the image
     cells: Annotated[int, Within(1, MAX_CELLS)] = 5
     limit: Annotated[float | tuple[float, float], Spread(-0.99, 10)] = 0.3
     normalized: bool = True
@@ -80,7 +80,10 @@ class GridDistortion(_Distortion, frozen=True, tag="grid_distortion"):
         return 1 + (2 * (self.cells + 1) + 3) // 4
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the factors: ``{"columns": [1.1, 0.9], "rows": [1.0, 0.8]}``; empty if the op is not applied."""
+        """Sample the factors: ``{"columns": [1.1, 0.9], "rows": [1.0, 0.8]}``.
+
+        The result is empty if the op is not applied.
+        """
         (u_apply, *_), *u_factors = uniforms(0, self.blocks).tolist()
         if u_apply >= self.p:
             return {}

@@ -212,7 +212,9 @@ class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
         if is_too_small or not rows * columns:
             raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too small for the cells of grid_dropout")
         if rows * columns > MAX_CELLS**2:
-            raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels have more than {MAX_CELLS**2} cells")
+            raise ImageError(
+                "DOES_NOT_FIT", f"the grid for {height} x {width} pixels has more than {MAX_CELLS**2} cells"
+            )
         return rows, columns
 
     def in_words(self) -> str:
@@ -224,9 +226,9 @@ class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
 
 
 def _splits(length: int, u_order: F64) -> list[int]:
-    """Divide a side into as many parts as there are random numbers, and return their ends, beginning with 0.
+    """Divide a side into one part per random number, and return 0, followed by the end of each part.
 
-    The parts that are one pixel longer are those with the smallest random numbers.
+    The parts with the smallest random numbers are one pixel longer than the others.
     """
     count = len(u_order)
     sizes = np.full(count, length // count)

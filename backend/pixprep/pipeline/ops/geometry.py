@@ -204,7 +204,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         if supported is None:
             raise PipelineError('"roi" requires "like": "dali" or "pillow": use crop for other libraries')
         if self.mode == "crop":
-            raise PipelineError('"roi" does not support "mode": "crop", which computes the region')
+            raise PipelineError('"roi" is not supported with "mode": "crop", which computes the region itself')
         numbers = [0 if isinstance(edge, str) else edge for edge in self.roi]
         if supported == "inside" and (min(numbers, default=0) < 0 or any(map(self._is_reversed, (0, 1)))):
             raise PipelineError(f'"roi" with "like": "{self.like}" must be inside the image and must not be reversed')
@@ -214,7 +214,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             Bounded(bound).check("roi", edge)
 
     def _is_reversed(self, axis: int) -> bool:
-        """Return whether the region ends before it begins on axis 0 (rows) or 1 (columns), if both are numbers."""
+        """Return whether the region ends before it begins on axis 0 (rows) or 1 (columns).
+
+        The result is False if an edge is a per-image input.
+        """
         ends = [edge for edge in (self.roi or ())[axis::2] if not isinstance(edge, str)]
         return ends != sorted(ends)
 

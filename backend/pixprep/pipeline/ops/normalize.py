@@ -74,7 +74,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         need_channels("mean", self.mean, image.channels)
         need_channels("std", self.std, image.channels)
         if self.luma is not None and (image.channels != 3 or image.values == "real"):
-            raise PipelineError('"luma" requires an image with three channels of integers')
+            raise PipelineError('"luma" requires an image with three channels and integer values')
         low, high = image.low, image.high
         if isinstance(self.scale, str):
             need_8bit_values(image)
@@ -103,7 +103,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
         if before.fill_value is not None and (before.fill_after or isinstance(self.scale, str)):
-            raise PipelineError('must come before a pad with a "value", which is a value of the tensor')
+            raise PipelineError('must come before a pad with a "value"')
         if before.luma is not None:
             raise PipelineError('must come before a normalize with "luma"')
         if self.luma is not None:

@@ -233,7 +233,7 @@ class Whether(Drawn):
 
 
 class RandomlyApplied(Drawn):
-    """Mixin that makes a deterministic op, the other base class, a random op that is applied with probability ``p``.
+    """Mixin that turns the other base class, a deterministic op, into an op that is applied with probability ``p``.
 
     The docstring of such a class is one sentence; the fields and the example of the deterministic op are appended.
     """

@@ -565,7 +565,7 @@ class Target(AnnotationOp, frozen=True, tag="target"):
             raise PipelineError(f'"field" must be the name of a field that no other op uses, not {self.field!r}')
         most = {"float32": inf, "uint8": 255, "uint16": 65535}[self.dtype]
         if self.dtype != "float32" and not (self.ignore % 1 == 0 and 0 <= self.ignore <= most):
-            raise PipelineError(f'"ignore" must be a value of {self.dtype}, not {self.ignore:g}')
+            raise PipelineError(f'"ignore" must be a valid {self.dtype}, not {self.ignore:g}')
         if self.kind != "values" and self.dtype != "float32":
             raise PipelineError(f'"kind": "{self.kind}" requires "dtype": "float32"')
 

@@ -83,8 +83,9 @@ class Patches(PatchOp, frozen=True, tag="patches"):
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
             row, column) or ``hwc`` (frame, row, column, channel).
         flat: Whether the values of a patch form a single axis of the tensor. If false, the shape is ``[patches, 3 *
-            temporal_patch_size, patch_size, patch_size]``, as for PaddleOCR-VL, or with ``hwc`` ``[patches,
-            temporal_patch_size, patch_size, patch_size, 3]``, without the second axis if it is 1, as for Inkling.
+            temporal_patch_size, patch_size, patch_size]``, as PaddleOCR-VL expects. With ``hwc``, it is ``[patches,
+            temporal_patch_size, patch_size, patch_size, 3]``; the second axis is omitted if its size is 1, as Inkling
+            expects.
         dtype: Dtype of the tensor. ``uint8`` does not support normalized images.
 
     Example:

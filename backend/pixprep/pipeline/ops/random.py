@@ -163,7 +163,7 @@ class RandomSizedCrop(Whether, ImageOp, frozen=True, tag="random_sized_crop"):
         rows = self.heights[0] + int(u_height * (self.heights[1] - self.heights[0] + 1))
         rows, columns = min(rows, height), min(int(rows * self.ratio), width)
         if not columns:
-            raise ImageError("DOES_NOT_FIT", f"a window of {rows} rows is narrower than a pixel")
+            raise ImageError("DOES_NOT_FIT", f"a window with {rows} rows would be narrower than a pixel")
         return window(int(u_top * (height - rows + 1)), int(u_left * (width - columns + 1)), rows, columns)
 
     def in_words(self) -> str:

@@ -1,4 +1,4 @@
-"""Base class of the ops whose numbers are constant or random."""
+"""Base class of the ops with numeric fields that are constant or random."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pixprep.spec import Color, Side, as_tuple
 
 
 def odd(span: Span, uniform: float) -> int:
-    """Map a uniform random number in [0, 1) to the odd integers of a range, whose ends are odd."""
+    """Map a uniform random number in [0, 1) to an odd integer in a range whose ends are odd."""
     return int(span[0]) + 2 * int(uniform * ((span[1] - span[0]) // 2 + 1))
 
 
 def whole(span: Span, uniform: float) -> int:
-    """Map a uniform random number in [0, 1) to the integers of a range."""
+    """Map a uniform random number in [0, 1) to an integer in a range."""
     return int(span[0]) + int(uniform * (span[1] - span[0] + 1))
 
 
 class Ranged(Drawn, SteadyOp, frozen=True, kw_only=True):
-    """Base class of ops on pixel values, each of whose numbers is constant or is sampled for each image.
+    """Base class of ops on pixel values whose numeric fields are constant or are sampled for each image.
 
     A field in ``ranges`` contains a number, or the minimum and the maximum of a uniform distribution. The op is random,
     and supported in training only, if such a field contains a range, or if ``p`` is less than 1.
@@ -65,9 +65,9 @@ class Ranged(Drawn, SteadyOp, frozen=True, kw_only=True):
         return -(-(1 + len(self.ranges) + 2 * self.needs_seed) // 4)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample a number for each field: ``{"alpha": 0.25}``; empty if the op is not applied.
+        """Sample a number for each field: ``{"alpha": 0.25}``. The result is empty if the op is not applied.
 
-        The seed consists of two integers below 2^32: ``{"seed": [5, 7]}``.
+        If the op requires noise, the result also contains a seed, two integers below 2^32: ``{"seed": [5, 7]}``.
         """
         u_apply, *u_fields = uniforms(0, self.blocks).ravel().tolist()
         if u_apply >= self.p:
@@ -99,5 +99,8 @@ class Ranged(Drawn, SteadyOp, frozen=True, kw_only=True):
         return drawn(self, **numbers).fixed_steps(words, height, width, color)
 
     def fixed_steps(self, words: Words, height: int, width: int, color: Color) -> tuple[LevelStep, ...]:
-        """Return the steps for an image of this size, if each field contains one number; see ``LevelsOp.steps``."""
+        """Return the steps for an image of this size; see ``LevelsOp.steps``.
+
+        Each field must contain a single number.
+        """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Slices of an image with a variable size, each divided into patches, as some vision-language models require."""
+"""Image slices of variable size, each divided into patches, as some vision-language models require."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from pixprep.spec import ImageSpec, Padding, TensorDType, TensorSpec
 class ResizeToSlices(BySize, frozen=True, kw_only=True, tag="resize_to_slices"):
     """Resizes a large image to a grid of slices, and any other image to a size with a limited number of pixels.
 
-    ``slice_patches`` must follow. It cuts the grid into its slices and adds the whole image, which is resized to a size
-    of its own. ``rule`` selects the formulas of a family of models in Hugging Face transformers:
+    ``slice_patches`` must follow. It cuts the grid into its slices and adds the whole image, which is resized
+    separately. ``rule`` selects the formulas of a family of models in Hugging Face transformers:
 
-    - ``minicpm``: an image with more than ``slice_size`` x ``slice_size`` pixels is cut into the grid whose aspect
-      ratio is closest to its own, with about as many slices as it has times this number of pixels. The slices and the
-      whole image have about this number of pixels, and keep the aspect ratio (MiniCPM-V 4.6, MiniCPM-OCR).
-    - ``lfm2``: an image with more than ``max_pixels`` times ``tolerance`` pixels is cut into the grid of square slices
-      whose aspect ratio is closest to its own. The whole image has ``min_pixels`` to ``max_pixels`` pixels (LFM2-VL).
+    - ``minicpm``: an image with more than ``slice_size`` x ``slice_size`` pixels is cut into about ``pixels /
+      slice_size ** 2`` slices. The op chooses the grid whose aspect ratio is closest to that of the image. The slices
+      and the whole image have about ``slice_size`` x ``slice_size`` pixels each, and keep the aspect ratio (MiniCPM-V
+      4.6, MiniCPM-OCR).
+    - ``lfm2``: an image with more than ``max_pixels`` times ``tolerance`` pixels is cut into square slices. The op
+      chooses the grid whose aspect ratio is closest to that of the image. The whole image has ``min_pixels`` to
+      ``max_pixels`` pixels (LFM2-VL).
 
     Args:
         rule: Formulas.
         slice_size: Edge length of a slice in pixels.
         multiple: All sides are multiples of this number.
         max_slices: Maximum number of slices. With 1, an image is never cut.
-        min_slices: Minimum number of slices of an image that is cut, for ``lfm2``.
+        min_slices: Minimum number of slices if an image is cut, for ``lfm2``.
         min_pixels, max_pixels: Limits of the number of pixels of the whole image, for ``lfm2``.
-        tolerance: Ratio of the number of pixels above which an image is cut to ``max_pixels``, for ``lfm2``.
+        tolerance: Factor of ``max_pixels``: an image with more than ``max_pixels * tolerance`` pixels is cut, for
+            ``lfm2``.
         patch_size: Height and width of a patch in pixels, as in ``slice_patches``; for ``lfm2``.
         enlarge: Whether an image that is not cut is enlarged to the number of pixels of a slice, for ``minicpm``.
         whole: Whether the whole image is added to the slices.
@@ -91,7 +94,7 @@ class ResizeToSlices(BySize, frozen=True, kw_only=True, tag="resize_to_slices"):
 
 
 class _SliceOp(OutputOp, frozen=True):
-    """An output that depends on the slices of an image."""
+    """Base class of outputs that depend on the slices of an image."""
 
     patch_size: Length
 
@@ -110,18 +113,18 @@ class _SliceOp(OutputOp, frozen=True):
 
 
 class SlicePatches(_SliceOp, frozen=True, tag="slice_patches"):
-    """Defines an output: the patches of an image that was cut into slices, together with patches that show all of it.
+    """Defines an output: the patches of the slices of an image, together with the patches of the whole image.
 
     With ``minicpm``, the whole image comes first, and with ``lfm2``, it comes last. Each view of the image, which is a
     slice or the whole image, is divided into patches in row-major order.
 
     Args:
         patch_size: Height and width of a patch in pixels.
-        max_patches: Number of patches of every view. The shape is then ``[views, max_patches, values]``, and missing
-            patches are filled with zeros. Default: the patches of all views are side by side, and the shape is ``[1, 3,
-            patch_size, patches * patch_size]``.
-        layout: Order of the values within a patch if there is ``max_patches``, as in ``patches``.
-        dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
+        max_patches: Fixed number of patches per view. The shape is then ``[views, max_patches, values]``, and missing
+            patches are filled with zeros. By default, the patches of all views are side by side, and the shape is ``[1,
+            3, patch_size, patches * patch_size]``.
+        layout: Order of the values within a patch if ``max_patches`` is given, as in ``patches``.
+        dtype: Dtype of the values; ``uint8`` does not support normalized images.
 
     Example:
         {"op": "slice_patches", "patch_size": 14}
@@ -168,7 +171,9 @@ class SlicePatches(_SliceOp, frozen=True, tag="slice_patches"):
                 'uint8: write "like": "pillow" in the resize'
             )
         if before.erasures or plan.operators or plan.own:
-            raise PipelineError("is not supported after random_erasing, a custom operator or a normalize by statistics")
+            raise PipelineError(
+                "is not supported after random_erasing, a custom operator, or a normalize with image statistics"
+            )
         return replace(plan, geometry=_with_whole(plan.geometry))
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
@@ -177,7 +182,7 @@ class SlicePatches(_SliceOp, frozen=True, tag="slice_patches"):
 
 
 def _with_whole(geometry: Geometry) -> Geometry:
-    """Return the geometry of slices with that of the whole image."""
+    """Return the geometry of the slices, together with the geometry of the whole image."""
     assert geometry.resize is not None
     assert isinstance(geometry.resize.sizer, SliceGrid)
     whole = replace(geometry.resize, sizer=Whole(geometry.resize.sizer))
@@ -185,7 +190,7 @@ def _with_whole(geometry: Geometry) -> Geometry:
 
 
 class _SliceNumbersOp(_SliceOp, NumbersOp, frozen=True):
-    """An output with numbers that describe the slices of an image."""
+    """Base class of outputs with numbers that describe the slices of an image."""
 
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         views = self.views_of(before)
@@ -198,7 +203,7 @@ class _SliceNumbersOp(_SliceOp, NumbersOp, frozen=True):
 class SliceGrids(_SliceNumbersOp, frozen=True, tag="slice_grids"):
     """Defines an output: the number of rows and columns of patches of each view, ``[views, 2]``, see ``slice_patches``.
 
-    It is ``target_sizes`` of MiniCPM-V 4.6, and ``spatial_shapes`` of LFM2-VL.
+    The output corresponds to ``target_sizes`` of MiniCPM-V 4.6, and to ``spatial_shapes`` of LFM2-VL.
 
     Args:
         patch_size: as in ``slice_patches``.
@@ -218,7 +223,7 @@ class SliceGrids(_SliceNumbersOp, frozen=True, tag="slice_grids"):
 class SliceMask(_SliceNumbersOp, frozen=True, tag="slice_mask"):
     """Defines an output: a mask ``[views, max_patches]`` that is 1 for each patch of a view, and 0 for padding.
 
-    It is ``pixel_attention_mask`` of LFM2-VL.
+    The output corresponds to ``pixel_attention_mask`` of LFM2-VL.
 
     Args:
         patch_size, max_patches: as in ``slice_patches``.
@@ -240,7 +245,7 @@ class SliceMask(_SliceNumbersOp, frozen=True, tag="slice_mask"):
 class SliceCount(_SliceNumbersOp, frozen=True, tag="slice_count"):
     """Defines an output: the number of views of the image, ``[1]``, or the grid of its slices.
 
-    The number of views is ``num_patches_per_image`` of MiniCPM-V 4.6, and the grid is ``grids``.
+    The number of views corresponds to ``num_patches_per_image`` of MiniCPM-V 4.6, and the grid to ``grids``.
 
     Args:
         patch_size: as in ``slice_patches``.

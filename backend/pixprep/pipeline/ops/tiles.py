@@ -127,9 +127,9 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
             takes the whole image from another output.
         thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
             after ``resize_to_tiles``, which is resized again, as for Idefics 3.
-        max_tiles: Number of tiles of every tensor. Missing tiles are filled with zeros. Default: the number of tiles of
-            the image.
-        dtype: Dtype of the values; ``uint8`` requires that no op normalizes the image.
+        max_tiles: Fixed number of tiles per tensor. Missing tiles are filled with zeros. Default: the number of tiles
+            of the image.
+        dtype: Dtype of the values; ``uint8`` does not support normalized images.
 
     Example:
         {"op": "tiles", "tile_size": 448, "thumbnail": "last"}

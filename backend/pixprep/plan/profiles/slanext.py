@@ -1,4 +1,4 @@
-"""The resize of transformers' image processor of SLANeXt, which computes with integers in PyTorch.
+"""The resize of the SLANeXt image processor in transformers, which computes with integers in PyTorch.
 
 ``bilinear`` interpolates between two pixels per axis. Positions, ``(i + 0.5) * ratio - 0.5``, are computed in float32,
 and the weights are rounded to multiples of 1/2048. The sums are not rounded between the passes.

@@ -1,13 +1,13 @@
 """PyTorch's ``interpolate`` for float32 tensors, without rounding the result (UpSampleKernel.cpp).
 
-torchvision resizes tensors of float32 with this function, for example in the image processors of transformers that
-rescale or normalize the values before the resize. With antialiasing, the arithmetic is that of the module ``torch``,
-except that the values need not be integers, and that the result is not rounded.
+torchvision resizes float32 tensors with this function, for example in the image processors of transformers that rescale
+or normalize the values before the resize. With antialiasing, the arithmetic is that of the module ``torch``, except
+that the values need not be integers, and that the result is not rounded.
 
 Without antialiasing, a value is interpolated from two (``bilinear``) or four (``bicubic``, a = -0.75) pixels per axis,
 first horizontally, with the fused multiply-adds of PyTorch's builds for AVX2 and AVX-512 (see ``float_pairs``). The
-position is ``fused ratio * (i + 0.5) - 0.5``. For ``bilinear`` and results whose height and width add up to at most
-128, PyTorch computes a weighted sum of all four pixels instead. Such results are rejected.
+position is ``ratio * (i + 0.5) - 0.5``, computed with a fused multiply-add. For ``bilinear`` and results whose height
+and width add up to at most 128, PyTorch computes a weighted sum of all four pixels instead. Such results are rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Defines tone curves and shifts in HSV, which look values up in tables of 256 bytes, and computes the tables."""
+"""Defines tone curves and shifts in HSV, which look up values in tables of 256 bytes, and computes these tables."""
 
 from __future__ import annotations
 

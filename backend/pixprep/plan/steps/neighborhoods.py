@@ -43,10 +43,11 @@ class Clahe(Step, frozen=True):
     A color image is converted to CIELAB with 8 bits per value, and back afterwards.
 
     The image is divided into ``grid`` tiles of equal size. If its height or width is not a multiple, it is extended by
-    reflection. In the histogram of a tile, counts above ``max(1, int(clip_limit * pixels / 256))`` are distributed
-    equally to all levels; the remainder is added to levels at equal distances. The look-up table of the tile is the
-    cumulative histogram multiplied by ``255 / pixels`` in float32, rounded half to even. The new value of a pixel is
-    the bilinear interpolation, in float32, between the tables of the four tiles whose centers are nearest.
+    reflection. The counts in the histogram of a tile are clipped to ``max(1, int(clip_limit * pixels / 256))``. The
+    clipped excess is distributed equally over all levels, and the remainder is added to levels at equal distances. The
+    look-up table of the tile is the cumulative histogram multiplied by ``255 / pixels`` in float32, rounded half to
+    even. The new value of a pixel is the bilinear interpolation, in float32, between the tables of the four tiles whose
+    centers are nearest.
 
     Attributes:
         clip_limit: Limit of the contrast.

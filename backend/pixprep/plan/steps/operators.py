@@ -1,4 +1,4 @@
-"""Implements custom operators, which are users' functions on arrays that a pipeline refers to by name.
+"""Implements custom operators, which are user functions on arrays. A pipeline refers to an operator by name.
 
 A pipeline file contains only the name, the version and the fields of an operator, and never causes an import by itself.
 The operator's function comes from one of two sources. Either the caller passes the operator in Python

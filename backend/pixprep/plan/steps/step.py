@@ -16,7 +16,7 @@ AnyStep = TypeVar("AnyStep", bound="Step")
 
 
 class Traits:
-    """Mixin for steps on pixel values, and for ops whose steps differ between images, that describes their properties.
+    """Mixin with the properties of both steps on pixel values and ops whose steps differ between images.
 
     Attributes:
         branches: Lists of steps, if the step chooses between them at random.

@@ -102,7 +102,7 @@ class Smooth(NamedTuple):
 
 
 Displacement = Elastic | Grid | Lens | Smooth
-"""Position in the image for each pixel of the result. All except ``Elastic`` use OpenCV's ``remap``."""
+"""Rule for the position in the image that each pixel of the result samples. All except ``Elastic`` use ``remap``."""
 
 
 def taps(sigma: float) -> int:
@@ -167,7 +167,7 @@ class Warp(Step, frozen=True):
 
     @property
     def is_displaced(self) -> bool:
-        """Whether each pixel is displaced separately, so that ``matrix`` does not describe the motion."""
+        """Whether each pixel is displaced separately, so that ``matrix`` does not describe the coordinate transform."""
         return self.elastic is not None and not (isinstance(self.elastic, Elastic) and not any(self.elastic.alpha))
 
     @property
