@@ -179,9 +179,9 @@ class ViewLayout(PatchLayout):
         return 1, self.channels, self.size[0], sum(map(prod, views)) * self.size[1]
 
     def targets(self, out: npt.NDArray[Any], views: list[Size]) -> Iterator[npt.NDArray[Any]]:
-        """Yield the patches of each view in the tensor of an image, as views of it, and fill the padding with zeros.
+        """Yield the part of an image's tensor that belongs to each view, and fill the padding with zeros.
 
-        A view is an array (patches, values per patch), or (patches, channels, rows, columns) without ``fixed``.
+        Each part is a view (patches, values per patch), or (patches, channels, rows, columns) without ``fixed``.
         """
         if self.fixed is None:
             rows, columns = self.size

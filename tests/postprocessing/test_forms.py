@@ -151,7 +151,7 @@ def test_ambiguous_and_wrong_outputs_are_rejected(outputs, message):
 
 
 def test_the_grid_of_a_different_tensor_is_rejected():
-    with pytest.raises(PixprepError, match=r"do not have the grid of a tensor of 300 x 320 pixels at stride 8"):
+    with pytest.raises(PixprepError, match=r"do not match the grid of a tensor of 300 x 320 pixels at stride 8"):
         pp.detections(ROWS["SCRFD"][0] | SIZED | {"image_size": np.int32([300, SIDE])})
 
 

@@ -345,7 +345,7 @@ class Engine:
 
         Args:
             chunk: Chunk of the decoder.
-            valid: Index of each image of the decoder in the batch.
+            valid: Batch index of each image that the decoder receives.
             batch: Batch whose outputs are written.
             keep: See ``run_batch``.
             wait: See ``run_batch``.

@@ -1,4 +1,4 @@
-"""Reads the outputs of detectors in their different forms, which are listed in the table ``FORMS``."""
+"""Reads the outputs of detectors. The table ``FORMS`` lists the supported forms of the outputs."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _scrfd(outputs: Mapping[str, Array], given: Given) -> Found | None:
         anchors, rest = divmod(count, columns * rows)
         if rest or not anchors:
             raise PixprepError(
-                f"outputs with {count} rows do not have the grid of a tensor of {size[1]:g} x {size[0]:g} pixels at "
+                f"outputs with {count} rows do not match the grid of a tensor of {size[1]:g} x {size[0]:g} pixels at "
                 f"stride {stride}: image_size must be the size of the tensor"
             )
         grid = np.stack(np.meshgrid(np.arange(columns), np.arange(rows)), axis=-1).reshape(-1, 2)
@@ -226,7 +226,7 @@ def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
 
 
 def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
-    """Return candidates of a form that the names or shapes of the outputs determine.
+    """Return the candidates for a form that the names or shapes of the outputs identify.
 
     Raises:
         PixprepError: A score is not from 0 to 1, or a class is not an integer.

@@ -39,7 +39,7 @@ static void lab_to_rgb(const struct clahe *n) {
     }
 }
 
-// Compute the look-up table of each tile. Tiles beyond the image contain the mirrored image.
+// Compute the look-up table of each tile. Where a tile extends beyond the image, the image is mirrored.
 static void equalize_tiles(const struct clahe *n, const uint8_t *plane) {
     const float scale = 255.0f / (float)(n->tile_height * n->tile_width);
     for (int64_t tile = 0; tile < n->tile_rows * n->tile_columns; ++tile) {

@@ -125,7 +125,7 @@ def displaced_boxes(step: Warp, boxes: F64) -> F64:
 
 
 def _edge(is_shown: npt.NDArray[np.bool_], positions: F32, edge: float) -> float:
-    """Return the minimum column at which an edge of a box appears, for the columns at which ``positions`` increase."""
+    """Return the first position of a box's edge over all rows that show the box. ``positions`` increase along a row."""
     rows = is_shown.any(1).nonzero()[0]
     columns = is_shown[rows].argmax(1)
     return float((columns + 0.5 + edge - positions[rows, columns]).min())

@@ -1,4 +1,4 @@
-"""Generate noise with the C kernels, which is the same on every device."""
+"""Generate noise with the C kernels. The noise is the same on every device."""
 
 from __future__ import annotations
 

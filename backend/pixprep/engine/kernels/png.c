@@ -7,7 +7,7 @@
 enum { NONE, SUB, UP, AVERAGE, PAETH };
 enum { BLOCK = 8 };
 
-// Return the neighbour that is nearest to left + up - corner; in case of a tie, the first of left, up and corner.
+// Return the neighbor that is nearest to left + up - corner; in case of a tie, the first of left, up and corner.
 static inline int paeth(int left, int up, int corner) {
     int to_left = abs(up - corner), to_up = abs(left - corner), to_corner = abs(left + up - 2 * corner);
     int nearest = to_left <= to_up ? left : up;

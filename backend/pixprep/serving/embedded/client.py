@@ -76,7 +76,7 @@ def send(
         is_listed: Whether ``images`` are the files of a list. The response for a file that does not exist is then an
             error, and a folder is not expanded.
         answered: Files to skip, because an earlier run received their responses, as in ``Answer.files``.
-        finish: Function that each response is passed to in the thread of its request. Its result is yielded.
+        finish: Function that receives each response, in the thread of its request. Its result is yielded.
         on_progress: Function that is called at the start and after each response, with the number of responses so far,
             including ``answered``, and the total number.
         options: Fields of ``SendOptions``.

@@ -56,8 +56,8 @@ CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("training", "is_training", "training_mode", "phase_train", "keras_learning_phase"), False),
     "keep_prob": 1.0,
 }
-"""Values of inputs that have one usual value in serving, by the name of the input. The thresholds are the defaults of
-``pixprep.detections``."""
+"""Values of inputs that usually have the same value in serving, by the name of the input. The thresholds are the
+defaults of ``pixprep.detections``."""
 _MAX_VALUES = 1 << 20
 """Maximum number of values of an input besides the image, because a file may declare any length."""
 _MAX_PASSED = 3
@@ -132,7 +132,7 @@ class Adapter:
             if tensor.name not in self._fed:
                 self._complete(tensor)
         for tensor in self.classifier.outputs:
-            if tensor.data_type == "TYPE_BF16":  # neither NumPy nor most clients support it
+            if tensor.data_type == "TYPE_BF16":  # neither NumPy nor most clients support bfloat16
                 self._put_after(tensor.name, tensor.shape, [("Cast", "FLOAT")], kind="FLOAT")
         return self.classifier
 
@@ -388,7 +388,7 @@ class Adapter:
         for index, tensor in enumerate(self.classifier.outputs):
             seen = [run[index].shape for run in runs[:3] if not isinstance(run, str)]
             if why and (shape := tensor.shape) is not None:
-                # a dynamic length is the batch, unless the batch of the image is fixed
+                # a dynamic first dimension is the batch, unless the image input has a fixed batch size
                 seen = [(1, *shape[1:]) if shape[:1] == (-1,) and not self.one_image else shape]
             if seen:
                 two = None if isinstance(pair, str) else pair[index].shape
