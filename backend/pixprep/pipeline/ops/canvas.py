@@ -57,11 +57,12 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
             ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include
             ``boxes`` or ``points``, and masks are padded in the same way. A resize may follow if no other geometric op
-            is before this one; outputs with coordinates are then not supported, and a GPU engine runs it on the CPU.
+            is before this one; outputs with coordinates are then not supported, and a GPU engine computes the tensor on
+            the CPU.
         value: Value of the padding instead of ``fill``: one number, or one per channel, which may be outside 0 to 255.
-            If ``normalize`` is before this op, it is the value of the padding in the tensor (CHMv2). If ``normalize``
-            follows, it is normalized like a pixel value (Inkling). No resize may follow. A GPU engine runs it on the
-            CPU.
+            If ``normalize`` precedes this op, the padding has this value in the tensor (CHMv2). If ``normalize``
+            follows, the value is normalized like a pixel value (Inkling). No resize may follow. A GPU engine computes
+            the tensor on the CPU.
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
             rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.

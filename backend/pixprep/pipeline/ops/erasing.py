@@ -148,7 +148,7 @@ class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
 
     Args:
         ratio: Height and width of a hole as a fraction of its cell, 0 to 1.
-        unit: Minimum and maximum of the random side of a cell in pixels, where the maximum is exclusive. Default: the
+        unit: Minimum and maximum of the random edge length of a cell in pixels; the maximum is exclusive. Default: the
             number of cells determines their size.
         cells: Number of cells, [rows, columns]. Default without ``unit``: cells of a tenth of the image's height and
             width, but at least 2 pixels.

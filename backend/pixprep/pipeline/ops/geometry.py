@@ -42,8 +42,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
       torchvision's v1 transforms, and every ``weights.transforms()``, resize tensors in this way.
     - ``torch_float``: the same function, but without the rounding, so the result is float32. ``normalize`` may precede
-      this resize, which then receives the normalized values (DINOv3). A GPU engine runs it on the CPU. Without
-      ``antialias``, ``bilinear`` requires that the height and the width of the result add up to at least 129.
+      this resize, which then receives the normalized values (DINOv3). A GPU engine computes the tensor on the CPU.
+      Without ``antialias``, ``bilinear`` requires that the height and the width of the result add up to at least 129.
     - ``torch_corners``: the same as ``torch_float`` without ``antialias``, but with ``align_corners``: the centers of
       the pixels in the corners stay in the corners (ZoeDepth). Boxes and ``transform`` do not include this shift.
     - ``slanext``: the integer arithmetic with which transformers resizes images for SLANeXt.
@@ -69,10 +69,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             that fits inside ``height`` x ``width``, and ``cover`` to the smallest size that covers ``height`` x
             ``width``. With ``size``, ``scale`` multiplies both sides by the same factor, so that the selected side may
             differ from ``size`` by one pixel, as in torchvision's detectors (``min_size``) and in PaddleOCR.
-        max_size: Maximum length of the other side in pixels. If the size is an input of the request, it is the maximum
-            length of both sides. If only ``height`` or only ``width`` is given, the maximum does not affect the given
-            side. If ``size`` applies to the shorter side and the longer side would exceed the maximum, both sides are
-            reduced, as with torchvision's ``max_size``.
+        max_size: Maximum length of the other side in pixels. If the size is a per-image input, ``max_size`` limits both
+            sides. If only ``height`` or only ``width`` is given, ``max_size`` does not affect the given side. If
+            ``size`` applies to the shorter side and the longer side would exceed the maximum, both sides are reduced,
+            as with torchvision's ``max_size``.
         multiple: Divisor of both sides: each side is rounded to a multiple of this number, as specified by
             ``rounding``, but not to 0. If only ``height`` or only ``width`` is given, that side does not change. With
             ``"mode": "scale"``, the sides are first truncated to integers, and again after they are limited to

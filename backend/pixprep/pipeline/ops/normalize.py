@@ -38,13 +38,14 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             (torchvision v2's ToDtype and Normalize), ``fused`` is ``(value - mean * (1 / scale)) / (std * (1 /
             scale))`` (Hugging Face), and ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
 
-        clip: Whether the values are first limited to the range of the pixel values before the resize, which
-            ``bicubic`` may exceed if its result is not rounded to uint8 (PP-DocLayoutV4). A GPU engine runs it on the
-            CPU.
-        luma: If given, all three channels are then replaced by ``0.2989 * red + 0.587 * green + 0.114 * blue`` in
-            float32, unless the channels are equal in every pixel of the image, as in transformers' processors of
-            LightGlue and SuperGlue. ``torchvision`` uses fused multiply-adds, and ``numpy`` rounds each operation. Only
-            a flip and outputs may follow. A GPU engine runs it on the CPU.
+        clip: Whether the values are first clipped to the range that the pixel values have before the resize.
+            ``bicubic`` may exceed this range if its result is not rounded to uint8 (PP-DocLayoutV4). A GPU engine
+            computes the tensor on the CPU.
+        luma: Library whose arithmetic converts the normalized image to gray, as in transformers' processors of
+            LightGlue and SuperGlue. All three channels become ``0.2989 * red + 0.587 * green + 0.114 * blue`` in
+            float32, unless the channels are equal in every pixel of the image. ``torchvision`` uses fused
+            multiply-adds, and ``numpy`` rounds each operation. Only a flip and outputs may follow. A GPU engine
+            computes the tensor on the CPU. By default, the image is not converted.
 
     Example:
         {"op": "normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}

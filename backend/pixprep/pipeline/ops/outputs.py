@@ -544,8 +544,8 @@ class Target(AnnotationOp, frozen=True, tag="target"):
         kind: ``values`` are not changed by the geometry. ``flow`` contains the motion (x, y) of each pixel in pixels,
             which is resized, flipped and rotated like the image. ``normals`` contains unit vectors (x, y, z) with x to
             the right and y downwards, which are flipped and rotated like the image, but not resized.
-        zoom: Height and width of the target and of the output, divided by those of the image and of the tensor, such
-            as 4 for pairs of images in super-resolution.
+        zoom: Factor by which the target is larger than the image, and the output is larger than the tensor, such as 4
+            for pairs of images in super-resolution.
 
     Example:
         {"op": "target", "field": "depth", "filter": "bilinear"}
