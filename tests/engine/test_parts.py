@@ -399,6 +399,8 @@ def test_tensors_of_each_filter_equal_those_of_complete_images(like, filter_name
     margin = [] if PROFILES[like].real else [pp.pad(40, 52)]  # padding is not resampled without rounding
     is_real = filter_name in PROFILES[like].real
     tail = pp.tensor("float32" if is_real else "uint8", "hwc")
+    # for smaller results, PyTorch uses other arithmetic, which is not supported
+    more = 129 if like.startswith("torch_") and (filter_name, antialias) == ("bilinear", False) else 0
     parts = []
     if like == "dali":
         across, down = ({"roi": roi, **how} for roi in ((40.3, 9.1, 12.8, 41), (20.5, 9.1, 31, 41.2)))
@@ -406,10 +408,10 @@ def test_tensors_of_each_filter_equal_those_of_complete_images(like, filter_name
         parts.append([pp.resize(90, **down), pp.crop(9, 30, 12, 31), tail])
     for ops in (
         *parts,
-        [pp.crop(11, 9, 35, 30), pp.resize(height=23, width=41, **how), pp.crop(3, 4, 9, 7), tail],
-        [pp.resize(60, **how), pp.flip(), pp.crop(20, 1, 12, 30), tail],
-        [pp.flip("vertical"), pp.crop(30, 9, 18, 25), *margin, pp.resize(height=50, width=31, **how), tail],
-        [pp.crop(13, 5, 30, 9), pp.resize(height=64, width=1, **how), pp.crop(40, 0, 20, 1), tail],
+        [pp.crop(11, 9, 35, 30), pp.resize(height=23 + more, width=41, **how), pp.crop(3, 4, 9, 7), tail],
+        [pp.resize(60 + more, **how), pp.flip(), pp.crop(20, 1, 12, 30), tail],
+        [pp.flip("vertical"), pp.crop(30, 9, 18, 25), *margin, pp.resize(height=50 + more, width=31, **how), tail],
+        [pp.crop(13, 5, 30, 9), pp.resize(height=64 + more, width=1, **how), pp.crop(40, 0, 20, 1), tail],
     ):
         assert_same(pp.Pipeline([pp.decode(), *ops]), [*PHOTOS, *TURNED[::3]])
 
