@@ -168,7 +168,7 @@ def test_values_become_luma_unless_the_image_is_gray(color, like):
         ([pp.normalize(), pp.tensor()], 'must come before a normalize with "luma"'),
         ([pp.center_crop(9), pp.tensor()], "depends on all pixels"),
         ([pp.resize(height=99, width=99, like="torch_float"), pp.tensor()], "depends on all pixels"),
-        ([pp.tensor(dtype="float16")], '"luma" requires "dtype": "float32"'),
+        ([pp.tensor(dtype="float16")], '"luma" requires a tensor with "dtype": "float32"'),
     ],
 )
 def test_no_op_may_change_values_after_luma(after, message):
