@@ -128,7 +128,7 @@ class PatchLayout:
             tensor.reshape(len(tensor), self.frames, -1)[...] = patches[:, None]
 
     def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
-        """Return the tensor shape for an image of this size. Only ``ViewLayout`` uses the other arguments."""
+        """Return the shape of the tensor for an image of this size. Only ``ViewLayout`` uses the other arguments."""
         del cuts, whole
         return self.fixed or self.total(height, width), *self.shape
 

@@ -20,7 +20,8 @@ class Progress:
     def to(self, done: int, total: int | None) -> None:
         """Update the bar to ``done`` of ``total`` items; ``total`` is None if it is unknown.
 
-        The rate and the remaining time ignore the items of the first call, which an earlier run may have completed.
+        The rate and the remaining time do not count the items of the first call, because an earlier run may have
+        completed them.
         """
         if self._bar is None:
             if find_spec("tqdm") is None:  # the features that need tqdm report that it is missing

@@ -50,12 +50,12 @@ class Network:
         }
 
     def __call__(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Run the model, and return its outputs together with the tensors that it does not use as inputs.
+        """Run the model. Return its outputs, together with the tensors that are not inputs of the model.
 
         Each input receives the tensor with the same name. If the model has a single input, this input may also receive
         the only tensor with the same number of dimensions. If the batch size of the file is fixed to 1, the rows are
         processed one after the other. An output whose first dimension is not 1, such as a list of boxes, then belongs
-        to a single row as a whole.
+        entirely to one row.
 
         Args:
             tensors: Arrays (rows, ...) by name.

@@ -257,7 +257,7 @@ def batch(
     onnx: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Done:
-    """Preprocess every image of a manifest, and write each as one row of a Parquet file in ``output``.
+    """Preprocess every image of a manifest, and write one row per image to Parquet files in the folder ``output``.
 
     The names of the files are ``part-00000000.parquet``, ``part-00000001.parquet``, …. A file is first written under a
     temporary name, so that every file with its final name is complete. Calling the function again writes the missing
@@ -282,7 +282,7 @@ def batch(
     Raises:
         PixprepError: The folder contains files from a different manifest or pipeline; another run is writing to the
             folder; a file could not be written in several attempts; or the pipeline has per-image inputs.
-        SetupError: The cluster does not respond, or does not have the GPUs or cores for the workers.
+        SetupError: The cluster does not respond, or does not have enough GPUs or cores for the workers.
     """
     began, text, names = time.monotonic(), pipeline.to_json(), manifest(paths, column)
     output.mkdir(parents=True, exist_ok=True)

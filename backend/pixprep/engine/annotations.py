@@ -264,7 +264,10 @@ def _points(plan: PointsPlan, placement: Placement, points: F32) -> F32:
 
 
 def _motions(placement: Placement) -> Iterator[tuple[F64 | Warp, tuple[int, int]]]:
-    """Yield ``levels.motions``. A warp that displaces each pixel separately is yielded in place of its matrix."""
+    """Yield the motions of ``levels.motions``.
+
+    For a warp that displaces each pixel separately, yield the warp instead of a matrix.
+    """
     height, width = placement.canvas
     for step in placement.levels:
         motion, (height, width) = step.forward(height, width), step.size_after(height, width)

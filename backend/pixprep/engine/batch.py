@@ -26,7 +26,8 @@ class Batch:
         outputs: Outputs by name, as arrays (images, *shape). The row of a failed image contains zeros. If the shape of
             an output depends on the image, the output is a list with one array per image.
         errors: Error of each image, or None if the image was processed successfully.
-        decode_s: Time in seconds for decoding each image, without reading its header; 0 if the image was not decoded.
+        decode_s: Time in seconds for decoding each image, excluding the time for reading its header; 0 if the image was
+            not decoded.
         transform_s: Time in seconds for computing the outputs of each image; 0 if the image failed earlier.
         recovered: Number of damaged images that were decoded (``damage="lenient"`` or ``"pillow"``).
         fallbacks: Number of images that the decoders of the GPU rejected and the CPU decoded.

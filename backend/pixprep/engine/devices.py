@@ -62,8 +62,8 @@ class Device(Protocol):
         """Return a context in which one thread processes a chunk. On a GPU, the context has its own stream.
 
         Args:
-            queued: List that receives the queued work when the context exits. Its attribute ``held`` is for the owners
-                of the memory that the work uses, and its method ``wait`` waits for the work. If the device does not
+            queued: List that receives the queued work when the context exits. Its attribute ``held`` stores the objects
+                that own the memory used by the work, and its method ``wait`` waits for the work. If the device does not
                 queue work, the list stays empty. None means that the context waits for the work when it exits.
         """
 

@@ -172,18 +172,18 @@ class Engine:
             encoded: The images; see ``run``.
             outputs: Names of the outputs to compute. Default: all outputs.
             inputs: Per-request inputs; see ``run``.
-            places: Functions that compute the placement of each image: the results of ``plan.placing`` or
-                ``plan.replaying``, which include the inputs. Required if the pipeline has random ops.
+            places: Functions that compute the placement of each image, as returned by ``plan.placing`` or
+                ``plan.replaying``. These functions already contain the inputs. Required if the pipeline has random ops.
             into: Preallocated arrays (or lists) by output name, to which the outputs are written. ``run_batch``
                 allocates the other outputs.
             rows: Row of each image in these arrays and in the batch. Default: 0, 1, 2, …
             keep: Callback that receives the index in ``encoded`` and the decoded pixels of each image, called in the
                 thread that decoded the image. The pixels are only valid during the call; a copy can later be passed
-                as ``Kept``. If the callback raises an ImageError, this is the result of the image.
+                as ``Kept``. If the callback raises an ImageError, it becomes the error of the image.
             keep_whole: Whether to decode all pixels for ``keep``. If False, pixels outside the region that the outputs
                 need are undefined.
-            answers: Maximum size of the tensors that are returned in one response. An image whose response exceeds it
-                gets the error TOO_LARGE_RESPONSE.
+            answers: Maximum size of the tensors in one response. An image whose response exceeds it gets the error
+                TOO_LARGE_RESPONSE.
             is_abandoned: Function that returns whether the request of an image was cancelled, given the index of the
                 image. It is called before the image is decoded. A cancelled image is not decoded and gets the error
                 ABANDONED. A GPU skips a chunk of images only if all of them are cancelled.

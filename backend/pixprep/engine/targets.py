@@ -122,7 +122,10 @@ def _sources(placement: Placement, scale: int) -> tuple[F64, F64, npt.NDArray[np
 
 
 def _sampled(plan: TargetPlan, values: Values, x: F64, y: F64) -> F64:
-    """Sample a target (channels, height, width) at positions in pixel coordinates. Outside, edge pixels repeat."""
+    """Sample a target (channels, height, width) at positions in pixel coordinates.
+
+    Outside the target, the edge pixels are repeated.
+    """
     height, width = values.shape[1:]
     if plan.filter == "nearest":
         row, column = (np.floor(at).astype(int).clip(0, side - 1) for at, side in ((y, height), (x, width)))

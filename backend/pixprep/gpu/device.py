@@ -75,7 +75,7 @@ class Gpu:
         self._device = cupy.cuda.Device(index)
         self._change_pool(_set_attributes)
         self._lanes: list[Lane] = []
-        """Lanes that no thread uses. The work of some of them may still be queued; the oldest is first."""
+        """Lanes that no thread uses, in the order in which they were returned. Some may still have queued work."""
         self._made = 0
         self._decoder: Decoder | None = None
         self._queued: dict[tuple[int, int], Any] = {}
@@ -246,7 +246,7 @@ def _set_attributes(pool: int) -> None:
     """Set the attributes of CUDA's memory pool, from which nvImageCodec allocates its buffers.
 
     The pool must not return memory that queued work of a different stream still uses, because nvJPEG's hardware decoder
-    may write before the work queued ahead of it has finished.
+    may start to write before earlier work in its stream has finished.
     """
     runtime = cupy.cuda.runtime
     runtime.memPoolSetAttribute(pool, runtime.cudaMemPoolAttrReleaseThreshold, FREED_BYTES)

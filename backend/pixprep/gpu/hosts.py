@@ -41,7 +41,7 @@ class HostKernel:
     ) -> Mapping[int, ImageError]:
         """See ``Kernel.run``. Copies each image to the host once, and each tensor back to the GPU.
 
-        The host waits twice: for the copies of all images, and for those of all tensors.
+        The host waits twice: once until all images are copied, and once until all tensors are copied.
         """
         distinct = {id(image): image for image in images}
         pixels = dict(zip(distinct, all_on_host(list(distinct.values())), strict=True))
@@ -70,6 +70,6 @@ class HostKernel:
 
 
 def _pinned(shape: Sequence[int], dtype: Any) -> Any:
-    """Return an uninitialized array in pinned memory, which is copied asynchronously."""
+    """Return an uninitialized array in pinned memory, so that it can be copied asynchronously."""
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
     return np.frombuffer(cupy.cuda.alloc_pinned_memory(max(1, n_bytes)), np.uint8, n_bytes).view(dtype).reshape(shape)

@@ -55,7 +55,7 @@ class GpuKernel:
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
         """See ``Kernel.run``. Images are uint8 (height, width, channels). Images and outputs are on this device.
 
-        The images and outputs must stay alive until the lane has finished the work. The same kernel launches write the
+        The images and outputs must stay alive until the lane has finished the work. Each kernel launch processes
         outputs of all sizes, and all other data is uploaded in a single copy.
         """
         if not images:

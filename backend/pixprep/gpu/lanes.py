@@ -2,8 +2,8 @@
 
 A thread processes a chunk in a lane, which it borrows from a pool. Memory use therefore does not grow with the number
 of threads that call an engine. When a lane is borrowed again, all of its earlier work has finished. Its memory can
-therefore be reused without waiting, even by nvJPEG's hardware decoder, which may write before the work queued ahead of
-it has finished.
+therefore be reused without waiting, even by nvJPEG's hardware decoder, which may start to write before earlier work in
+the same stream has finished.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Lane:
     Attributes:
         stream: CUDA stream of the lane.
         images: nvImageCodec images into which the next chunk is decoded.
-        sizes: Size of the pixel buffer of each of these images in bytes.
+        sizes: Size in bytes of the pixel buffer of each of these images.
         device: Device memory of the latest ``upload``, a CuPy array of uint8.
     """
 
@@ -116,7 +116,7 @@ class Lane:
     def catch_up(self) -> None:
         """Wait on the host for the events of ``wait_for``.
 
-        nvJPEG's hardware decoder needs this, because it may write before the work queued ahead of it in its stream has
+        nvJPEG's hardware decoder needs this, because it may start to write before earlier work in its stream has
         finished (https://github.com/meta-pytorch/torchcodec/pull/1634).
         """
         if self._is_behind:
@@ -164,7 +164,10 @@ class Lane:
         self.sizes: list[int] = []
 
     def _reuse(self) -> None:
-        """Discard all blocks except the largest one, because no work uses the blocks any longer."""
+        """Discard all blocks except the largest one, which is reused.
+
+        Queued work must no longer use any of the blocks.
+        """
         del self._blocks[:-1]
         self._used, self._is_behind = 0, False
 

@@ -338,7 +338,7 @@ def on_host(pixels: Any) -> U8:
 
 
 def all_on_host(images: Sequence[Any]) -> list[U8]:
-    """Copy images with any row stride to host memory, and wait once for all of them.
+    """Copy images with any row stride to host memory, and wait once until all copies are complete.
 
     For strided rows, CuPy's own copy would compile a kernel.
     """

@@ -62,7 +62,7 @@ class Detections:
     size: tuple[int, int]
 
     def regions(self, kind: Literal["box", "quad", "points"]) -> F32:
-        """Return the rows of a pipeline's input for the objects.
+        """Return the objects as rows for an input of a pipeline.
 
         Args:
             kind: ``box``: boxes (n, 4). ``quad``: corners (n, 4, 2), clockwise from the upper left corner. ``points``:
@@ -109,7 +109,7 @@ def detections(
 
     The overlap of two axis-aligned boxes is their intersection over union. The overlap of two rotated boxes is its
     probabilistic counterpart ("Gaussian Bounding Boxes and Probabilistic Intersection-over-Union", arXiv 2106.06072),
-    as in Ultralytics. Outputs of a model that includes NMS, or does not need it, are not suppressed again.
+    as in Ultralytics. NMS is not applied to the outputs of a model that includes NMS or does not need it.
 
     Args:
         outputs: Outputs for one photo without the batch dimension: the outputs of the detector, and ``transform`` and

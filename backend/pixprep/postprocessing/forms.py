@@ -42,7 +42,7 @@ class Rows(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Facts about a model that its outputs do not contain.
+    """Information about a model that its outputs do not contain.
 
     Attributes:
         task: Task of an Ultralytics export, or None if it is not known.
@@ -216,7 +216,11 @@ def _only(outputs: Mapping[str, Array]) -> Array | None:
 
 
 def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
-    """Return the candidates, or None if boxes are not ordered, scores are not from 0 to 1, or classes are not valid."""
+    """Return the candidates, or None if they are not valid.
+
+    They are not valid if a box has its corners in the wrong order, a score is outside the range 0 to 1, or a class is
+    not a class index.
+    """
     is_ordered = (boxes[:, :2] <= boxes[:, 2:]).all()
     are_scores = ((scores >= 0) & (scores <= 1)).all()
     are_classes = ((classes == classes.round()) & (classes >= PADDING)).all()
@@ -226,7 +230,7 @@ def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
 
 
 def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
-    """Return the candidates for a form that the names or shapes of the outputs identify.
+    """Return the candidates. The caller has identified the form by the names or the shapes of the outputs.
 
     Raises:
         PixprepError: A score is not from 0 to 1, or a class is not an integer.

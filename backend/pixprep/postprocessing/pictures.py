@@ -84,7 +84,7 @@ class Picture:
 
     @property
     def problem(self) -> str:
-        """Contradiction between the fields, or an empty string."""
+        """Description of a contradiction between the fields, or an empty string."""
         if self.kind != "classes" and self.range is None:
             return f"a picture of kind {self.kind} needs range=LOW..HIGH, the values that become black and white"
         if isinstance(self.range, tuple) and not self.range[0] < self.range[1]:
@@ -128,7 +128,7 @@ def draw(outputs: Mapping[str, Array], name: str, picture: Picture, photo: U8 | 
 
     Args:
         outputs: Outputs for one photo, without the batch dimension: the output ``name`` with two or three dimensions,
-            and those in ``picture.needs``.
+            and the outputs in ``picture.needs``.
         name: Name of the output.
         picture: Declaration of the output.
         photo: uint8 RGB pixels (height, width, 3) of the photo, for ``draw=alpha`` and ``draw=overlay``.

@@ -20,7 +20,7 @@ from pixprep.show.drawing import to_png
 
 Encoding = Literal["png", "jpeg"]
 SIGNATURES = {b"\x89PNG\r\n\x1a\n": ".png", b"\xff\xd8\xff": ".jpg"}
-"""First bytes of an encoded picture, and the suffix of its file."""
+"""File suffix of an encoded picture, by the first bytes of the picture."""
 
 
 def encode(
@@ -32,7 +32,8 @@ def encode(
         outputs: Outputs for the photo, see ``draw``.
         name: Name of the output.
         picture: Declaration of the output.
-        photo: The encoded photo. It is decoded only if the picture shows it, with its EXIF orientation applied.
+        photo: The encoded photo. It is decoded, and its EXIF orientation is applied, only if the picture shows the
+            photo.
         encoding: Format of the result. JPEG has quality 90, and does not support an alpha channel.
 
     Raises:

@@ -40,13 +40,14 @@ def levels(
 
     Args:
         image: Pillow image whose pixels are not decoded yet.
-        again: Function that opens the same file again. None if Pillow cannot read the low bytes, as for planar images.
+        again: Function that opens the same file again. None if Pillow cannot read the low bytes, for example in planar
+            images.
         bits: Number of bits per sample. Signed samples have 16 bits.
         window: Sample values that are mapped to 0 and 255. None means that the high byte of each sample is kept.
         is_inverted: Whether the value 0 is white.
         keeps_transparency: Whether transparent pixels must be preserved, so that they can be composited later.
-        warn: Function that is called with the kind of a warning and its message if the image has only few different
-            pixel values left.
+        warn: Function that is called with the kind of a warning and its message if the result has only a few distinct
+            pixel values.
 
     Raises:
         ImageError: UNSUPPORTED: A window is specified and Pillow cannot read all bytes of the samples, or the samples

@@ -1,7 +1,7 @@
-"""Remove flaws from a JPEG or PNG that do not change its pixels, but that the decoder warns about or rejects.
+"""Remove harmless flaws from a JPEG or PNG.
 
-libjpeg-turbo reports only its first warning. The flaws are therefore removed, and the rest of the file must decode
-without any warning.
+Such flaws do not affect the pixels, but the decoder warns about them or rejects the file. libjpeg-turbo reports only
+its first warning. The flaws are therefore removed, and the rest of the file must decode without any warning.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pixprep.spec import Alpha
 
 U8 = npt.NDArray[np.uint8]
 MAX_PAGES = 1024
-"""Maximum number of pages in a TIFF that stores each channel as a page."""
+"""Maximum number of pages in a TIFF whose channels are stored as separate pages."""
 
 
 def prepare_avif() -> None:
@@ -55,7 +55,8 @@ OPENCV_LUMA: dict[str, tuple[int, int, int, int]] = {
     "bmp": (9798, 19234, 3736, 1 << 14),  # icvCvt_BGR2Gray_8u_C3C1R in grfmt_bmp.cpp, whose weights have 14 bits
     "tiff": (9798, 19234, 3736, 1 << 14),
 }
-"""OpenCV's grayscale conversion for each format: weights of red, green and blue, and an offset, in units of 1/32768."""
+"""OpenCV's grayscale conversion for each format: the weights of red, green and blue, and an offset. The unit is
+1/32768."""
 _LUMA_ROWS = 256
 
 
@@ -199,7 +200,7 @@ def size_of(encoded: Path | bytes | bytearray | memoryview, *, is_upright: bool)
 
 
 def _text_of(error: Exception) -> str:
-    """Return the message of a Pillow error without the address of the file object."""
+    """Return the message of a Pillow error, without the memory address of the file object."""
     return printable(re.sub(r" <_io\.BytesIO object at 0x\w+>", "", str(error)))
 
 
@@ -223,7 +224,10 @@ def check_not_interpolated(layers: Sequence[tuple[int, int, int, int]]) -> None:
 
 
 def exif_of(image: Image.Image) -> bytes:
-    """Return the EXIF data of an image, also from the hexadecimal text that ImageMagick writes into a PNG."""
+    """Return the EXIF data of an image.
+
+    This includes EXIF data in the hexadecimal text that ImageMagick writes into a PNG.
+    """
     exif: bytes | None = image.info.get("exif")
     if exif is None:
         lines = str(image.info.get("Raw profile type exif", "")).split("\n")

@@ -37,7 +37,8 @@ def samples(png: memoryview, check_size: Callable[[tuple[int, ...]], None]) -> n
 
     Returns:
         The gray values or the indices of the palette as stored, not scaled to 0 to 255, (height, width). None for any
-        other PNG, and for a damaged PNG, which Pillow then rejects or reads as far as possible.
+        other PNG, and for a damaged PNG. Pillow then decodes the file; it rejects a damaged PNG or decodes it as far as
+        possible.
     """
     if bytes(png[:16]) != _HEADER or len(png) < 33:
         return None

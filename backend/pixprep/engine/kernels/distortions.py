@@ -33,7 +33,10 @@ def positions(step: Warp) -> F32:
 
 
 def _grid(grid: Grid, height: int, width: int) -> F32:
-    """Return the positions of Albumentations' ``generate_grid``, in which the sides of a cell are whole pixels."""
+    """Return the positions that Albumentations' ``generate_grid`` computes.
+
+    The side lengths of its cells are integers, in pixels.
+    """
     x, y = (_grid_axis(steps, side, grid.is_normalized) for steps, side in ((grid.columns, width), (grid.rows, height)))
     maps: F32 = np.stack(np.meshgrid(x, y))
     return maps
@@ -80,7 +83,7 @@ def _smooth(smooth: Smooth, height: int, width: int) -> F32:
 
 
 def field_of(smooth: Smooth, values: F32) -> F32:
-    """Return the displacement for given noise, float32 (1 or 2, height, width)."""
+    """Return the displacement field for the given noise, float32 (1 or 2, height, width)."""
     values = values / np.abs(values).max()
     rows = values.reshape(-1, values.shape[-1]).astype(np.float64)
     down, across = (_blur_matrix(smooth.sigma, smooth.taps, length) for length in rows.shape)
@@ -110,8 +113,8 @@ _FIELDS: dict[type, Any] = {Grid: _grid, Lens: _lens, Smooth: _smooth}
 def displaced_boxes(step: Warp, boxes: F64) -> F64:
     """Return the bounding boxes of the displaced boxes, float64 (n, 4) xyxy.
 
-    The outermost pixels that show a box determine its edges. Each edge is moved from the center of such a pixel by the
-    distance between the position that the pixel samples and the edge of the box. A box that no pixel shows is empty.
+    The outermost output pixels that show a box determine its edges. Each new edge is the center of such a pixel, plus
+    the distance from the position that the pixel samples to the old edge. A box that no pixel shows is empty.
     """
     x, y = positions(step) + np.float32(0.5)
     made = np.zeros(boxes.shape)
@@ -132,7 +135,10 @@ def _edge(is_shown: npt.NDArray[np.bool_], positions: F32, edge: float) -> float
 
 
 def displaced_points(step: Warp, points: F64) -> F64:
-    """Return the points (..., 2) in the result. Each point moves like the pixel that samples the nearest position."""
+    """Return the positions (..., 2) of the points after the distortion.
+
+    Each point moves by the displacement of the output pixel whose sampling position is nearest to the point.
+    """
     x, y = positions(step) + np.float32(0.5)
     made = np.empty(points.shape)
     for index in np.ndindex(points.shape[:-1]):

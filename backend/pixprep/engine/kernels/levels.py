@@ -117,7 +117,7 @@ def to_luma(values: npt.NDArray[np.float32], channels: Sequence[int], like: Luma
     Args:
         values: Array of float32 (3, height, width).
         channels: Decoded channel (0 red, 1 green, 2 blue) that each channel contains.
-        like: Library whose rounding the result has; see the field ``luma`` of the op ``normalize``.
+        like: Library whose rounding is reproduced; see the field ``luma`` of the op ``normalize``.
     """
     if (values == values[:1]).all():
         return values
@@ -219,4 +219,4 @@ _KERNELS: Mapping[type[LevelStep], Callable[[Any, U8], U8]] = {
     Take: _taken,
     Warp: warped,
 }
-"""Functions of the steps that ``apply_steps`` does not run itself. ``kernels.staged`` calls custom operators."""
+"""Functions that run the steps that ``apply_steps`` does not run itself. ``kernels.staged`` calls custom operators."""

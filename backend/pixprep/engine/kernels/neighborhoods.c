@@ -5,7 +5,8 @@
 #include "vectors.h"
 #include "coefficients.h"
 
-// Compute the mean of `size` x `size` values. An odd number of values has no ties, so any rounding to nearest has the same result.
+// Compute the mean of `size` x `size` values. Because the divisor is odd, the mean is never halfway between two
+// integers, so every round-to-nearest mode gives the same result.
 static int mean_filter(const struct neighborhood *n) {
     const int64_t channels = n->column_stride, size = n->size, padded_bytes = n->row_bytes + (size - 1) * channels;
     const float factor = 1.0f / (float)(size * size);
@@ -38,8 +39,8 @@ INLINE void exchange(bytes *a, bytes *b) {
     *b = (*b & is_less) | (*a & ~is_less), *a = lower;
 }
 
-// Compute the median of few values. Among half of the values and two more, neither the minimum nor the maximum can be the median.
-// Both are removed, and the next value is added, until one value remains.
+// Compute the median of a few values. In a subset of half of the values plus two, neither the minimum nor the maximum
+// can be the median. Both are removed, and the next value is added, until one value remains.
 INLINE int small_median_filter(const struct neighborhood *n, const int size) {
     for (int64_t row = 0; row < n->height; ++row)
         for (int64_t i = 0; i < n->row_bytes; i += LANES) {

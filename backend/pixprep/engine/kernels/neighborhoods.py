@@ -16,7 +16,7 @@ from pixprep.plan.steps.neighborhoods import Clahe, Compress, Neighborhood, Neig
 U8 = npt.NDArray[np.uint8]
 _KINDS = get_args(NeighborhoodKind)
 _BASE = 1 << 14
-"""Number that represents 1 in OpenCV's conversion from CIELAB to RGB."""
+"""Integer that represents 1.0 in the fixed-point arithmetic of OpenCV's conversion from CIELAB to RGB."""
 
 
 def filtered_by_neighborhood(step: Neighborhood, image: U8) -> U8:
@@ -61,7 +61,8 @@ def equalized(step: Clahe, image: U8) -> U8:
 def _lab_tables() -> tuple[npt.NDArray[Any], ...]:
     """Return the tables of OpenCV's conversions between RGB and CIELAB, in the order of ``struct clahe``.
 
-    OpenCV computes them in float32. Its cube root is approximate, and one entry is therefore lower by one.
+    OpenCV computes them in float32. Because its cube root is approximate, one entry is lower by one than the exact
+    value.
     """
     f32 = np.float32
     levels, steps = np.arange(256), np.arange(4096)

@@ -16,7 +16,7 @@ enum { ROWS_PER_WRITE = 8 };  // rows of the result that are converted to tensor
 // The positions of an axis that any tap reads, in ascending order. A position beyond the axis is replaced by the nearest one
 // inside.
 struct read_positions {
-    int64_t *offsets;  // offset of each position from the first pixel in bytes
+    int64_t *offsets;  // offset in bytes of each position, relative to the first pixel
     int32_t *first;    // index in `offsets` of each output position's first tap
     int64_t count;
     int64_t begin;  // range of `offsets` that is inside the image; all others are in the padding

@@ -25,7 +25,7 @@ from pixprep.serving.options import HealthOptions, SendOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Response for one file; or for several files, if the model compares images and therefore has several image inputs.
+    """Response to a request with one file, or with several files if the model has several image inputs.
 
     Attributes:
         path: Path of the file.
@@ -76,7 +76,8 @@ def send(
         is_listed: Whether ``images`` are the files of a list. The response for a file that does not exist is then an
             error, and a folder is not expanded.
         answered: Files to skip, because an earlier run received their responses, as in ``Answer.files``.
-        finish: Function that receives each response, in the thread of its request. Its result is yielded.
+        finish: Function that receives each response, in the thread of its request. The return value is yielded in place
+            of the response.
         on_progress: Function that is called at the start and after each response, with the number of responses so far,
             including ``answered``, and the total number.
         options: Fields of ``SendOptions``.

@@ -175,7 +175,7 @@ class Triton:
         return model
 
     def scores(self, model: str) -> list[str]:
-        """Return the names of a model's outputs that contain one score per class.
+        """Return the names of the outputs that contain one score per class.
 
         These are the outputs with labels. If no output has labels, the only floating-point vector with more than one
         element is returned. If there are several such vectors, none is returned, because one of them could be a box.

@@ -32,7 +32,7 @@ class Table:
 
     Args:
         path: Path of the table. Its suffix selects the format: .csv, .jsonl or .parquet.
-        origin: Facts that all rows must have in common, such as the name of the model.
+        origin: Values that must be the same for all rows, such as the name of the model.
 
     Attributes:
         answered: Files for which the journal already contains a row without an error, as in ``Answer.files``.

@@ -2,9 +2,9 @@
 
 An existing ONNX model may lack a batch dimension, expect an input type that no pipeline returns, require inputs besides
 the image, or return one list of rows for all images. The added nodes convert between the model and the form that the
-ensemble requires, in which the first dimension of every input and output is the batch. The user's file is not changed:
-``build`` writes the converted model. ``Adapter`` runs this model in ONNX Runtime, because the shapes that many files
-declare are wrong.
+ensemble requires, in which the first dimension of every input and output is the batch dimension. The user's file is not
+changed: ``build`` writes the converted model. ``Adapter`` runs this model in ONNX Runtime, because the shapes that many
+files declare are wrong.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ CONSTANTS: dict[str, Any] = {
 """Values of inputs that usually have the same value in serving, by the name of the input. The thresholds are the
 defaults of ``pixprep.detections``."""
 _MAX_VALUES = 1 << 20
-"""Maximum number of values of an input besides the image, because a file may declare any length."""
+"""Maximum number of values in an input other than the image. A limit is needed because a file may declare any
+length."""
 _MAX_PASSED = 3
 """Maximum number of dimensions of an input that clients send, including its batch dimension."""
 
@@ -71,9 +72,10 @@ class Adapted:
     Attributes:
         classifier: Inputs and outputs after the conversion, without the inputs in ``passed``.
         passed: Inputs that clients send with each image.
-        lists: Names of the outputs that are lists of rows, whose length depends on the image.
+        lists: Names of the outputs that are lists of rows. The length of such a list depends on the image.
         one_image: Reason why a request has only one image, or an empty string.
-        is_joined: Whether the model receives all regions of a photo as one row, and returns one row for them.
+        is_joined: Whether the model receives all regions of a photo as one row of the batch, and returns one row for
+            all of them.
         is_changed: Whether the ONNX file differs from the user's file.
         notes: Notes for the user about each change.
     """
@@ -94,7 +96,8 @@ class Adapter:
     Args:
         model: The ``onnx.ModelProto``, which is modified.
         classifier: Declared inputs and outputs of the model.
-        pipelines: Serving sides of the pipelines by the input that they feed, or one pipeline with the name "".
+        pipelines: Serving sides of the pipelines, by the name of the input that they feed. A single pipeline has the
+            name "".
         folder: Folder of the user's file, which contains the files with external weights.
         constants: Values of inputs that the user has set.
     """
@@ -162,7 +165,7 @@ class Adapter:
         self.notes.append(f"{self.classifier.source}: the batch dimension is dynamic")
 
     def convert_outputs(self, *, is_of_rows: bool = False) -> Adapted:
-        """Add nodes after the network, and try the converted model in ONNX Runtime.
+        """Add nodes after the network, and run the converted model in ONNX Runtime to test it.
 
         Args:
             is_of_rows: Whether the batch consists of the regions of one photo, instead of several photos.
@@ -347,7 +350,7 @@ class Adapter:
     # Outputs
 
     def _is_doubtful(self) -> bool:
-        """Return whether the model was changed, or the first dimension of an output may not be the batch."""
+        """Return whether the model was changed, or an output might not begin with the batch dimension."""
         images = [tensor for tensor in self.classifier.inputs if tensor.name in self._fed]
         names = {tensor.dim_names[:1] for tensor in images if tensor.dim_names}
         lengths = {tensor.shape[:1] for tensor in images if tensor.shape}
@@ -404,11 +407,11 @@ class Adapter:
         return f"the file exceeds {MAX_ONNX_BYTES >> 30} GiB" if size > MAX_ONNX_BYTES else ""
 
     def _give(self, tensor: Tensor, seen: Sequence[Shape], both: Shape | None, *, is_of_rows: bool) -> bool:
-        """Convert an output so that its first dimension is the batch.
+        """Convert an output so that its first dimension is the batch dimension.
 
         Args:
             tensor: The declared output.
-            seen: Shapes of the output for single photos. The declared shape if the model was not run.
+            seen: Shapes of the output for single photos, or the declared shape if the model was not run.
             both: Shape for a batch of two photos, or None.
             is_of_rows: Whether the batch consists of the regions of one photo.
         """
@@ -583,7 +586,10 @@ class Adapter:
 
 
 def _fed(classifier: Classifier, pipelines: Mapping[str, Pipeline]) -> dict[str, tuple[Pipeline, Output]]:
-    """Return the pipeline and the output that each input of a model receives. Inputs without an output are omitted."""
+    """Return, for each input of a model, the pipeline and the pipeline output that provide it.
+
+    Inputs that no output provides are omitted.
+    """
     fed: dict[str, tuple[Pipeline, Output]] = {}
     ranks = {tensor.name: len(tensor.shape or ()) for tensor in classifier.inputs}
     for port, pipeline in pipelines.items():
@@ -601,7 +607,10 @@ def _fed(classifier: Classifier, pipelines: Mapping[str, Pipeline]) -> dict[str,
 
 
 def _rename(graph: Any, old: str, new: str, *, is_input: bool = False) -> None:
-    """Rename a value in all nodes of a graph and of its subgraphs. Names of inputs and outputs remain."""
+    """Rename a value in all nodes of a graph and of its subgraphs.
+
+    The names of the graph's inputs and outputs are not changed.
+    """
     for node in graph.node:
         for names in (node.input,) if is_input else (node.input, node.output):
             for index, name in enumerate(names):

@@ -457,11 +457,11 @@ def _profile(
     *,
     is_packed: bool,
 ) -> Profile:
-    """Return the shapes for which TensorRT builds an engine: all image sizes, and batch sizes 1 to ``max_batch_size``.
+    """Return the shapes for which TensorRT builds an engine.
 
-    For concatenated images, the engine supports the patches of one image, from a single merge window to the maximum
-    number of patches. Without dynamic dims, the profile is empty. ``sent`` contains the dims of the inputs that clients
-    send.
+    The engine supports all image sizes, and batch sizes from 1 to ``max_batch_size``. For concatenated images, it
+    supports the patches of one image, from a single merge window to the maximum number of patches. Without dynamic
+    dims, the profile is empty. ``sent`` contains the dims of the inputs that clients send.
     """
     if not any(-1 in (tensor.shape or ()) for tensor in model.inputs):
         return {}

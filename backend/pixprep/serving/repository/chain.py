@@ -31,7 +31,7 @@ _MODEL = Path(__file__).with_name("rows_model.py")
 _FUNCTION = "rows"
 _MAX_BYTES = 1 << 20
 _REGIONS = ("box", "quad", "points")
-"""Kinds of inputs whose rows ``Detections.regions`` returns."""
+"""Kinds of inputs for which ``Detections.regions`` returns the rows."""
 _CODE = '''"""Returns the rows of the objects in a photo. Written by `pixprep build` without --boxes-by."""
 
 from pixprep.postprocessing.detections import detections

@@ -57,14 +57,14 @@ def check(repository: Path | Repository, *, tensorrt: bool = False) -> list[Prob
 
     Args:
         repository: The repository, or its path.
-        tensorrt: Whether TensorRT's parser checks all ONNX files, also those that ONNX Runtime serves.
+        tensorrt: Whether TensorRT's parser checks all ONNX files, including those that ONNX Runtime serves.
 
     Returns:
         The problems, ordered by model, or an empty list for a valid repository.
 
     Raises:
-        SetupError: tritonclient, which parses config.pbtxt, or onnx is not installed, or with ``tensorrt``, TensorRT
-            for RTX is not installed.
+        SetupError: A required package is not installed: tritonclient (to parse config.pbtxt), onnx or, if ``tensorrt``
+            is true, TensorRT for RTX.
     """
     if tensorrt and not can_ask():
         raise SetupError(

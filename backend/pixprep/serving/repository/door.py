@@ -215,7 +215,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
 
 
 def _source_of(name: str) -> str:
-    """Return a description of where an input besides the image gets its value."""
+    """Describe the source of the value of an input other than the image."""
     if name in OPS_OF_INPUTS:
         return f"computed by {OPS_OF_INPUTS[name]}"
     if name.lower() in CONSTANTS:

@@ -209,7 +209,10 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
 
 
 def _channels_fault(spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Explain why no image has the number of channels that a model requires, or return an empty string if images do."""
+    """Explain why no image has the number of channels that a model requires.
+
+    Return an empty string if an image can have this number of channels.
+    """
     is_alike = len(wanted) == len(spec.shape) and not {*_COLORS, 4, -1} & set(wanted)
     count = spec.lengths_of(wanted)["c"] if is_alike and "c" in spec.lengths else 0
     if not count:

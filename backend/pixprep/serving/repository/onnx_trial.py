@@ -2,10 +2,10 @@
 
 python -m pixprep.serving.repository.onnx_trial model.onnx
 
-The program runs the file once for each set of inputs. It reads set N by name from ``inputsN.npz`` in the current
-folder, and writes the outputs by number to ``outputsN.npz``. If the first run fails, the program searches for an input
-shape that the model accepts, writes this shape to ``shape.json``, and exits. If another run fails, the program writes
-the reason to ``failureN``.
+The program runs the file once for each set of inputs. It reads set N from ``inputsN.npz`` in the current folder, where
+the keys are the names of the inputs, and writes the outputs to ``outputsN.npz``, where the keys are the indices of the
+outputs. If the first run fails, the program searches for an input shape that the model accepts, writes this shape to
+``shape.json``, and exits. If another run fails, the program writes the reason to ``failureN``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Triton Python model that encodes the outputs of a model that are pictures as PNG or JPEG.
+"""Triton Python model that encodes picture outputs of a model as PNG or JPEG.
 
 ``pixprep build --picture`` copies this file to ``picture/1/model.py``. The parameters of the model in ``config.pbtxt``
 declare the pictures.

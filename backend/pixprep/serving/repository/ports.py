@@ -26,7 +26,7 @@ FROM_ONNX = {
 PLAN_BYTES = 28
 """Number of bytes that ``plan_fault`` and ``plan_version`` need from the beginning of a file."""
 _MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps
-_MAX_LENGTH = 1 << 20  # maximum length of a dimension of an input for shape inference
+_MAX_LENGTH = 1 << 20  # maximum length of an input dimension for shape inference
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE_SUFFIXES = (".py", ".pyc", ".so")
 _OUR_FILES = ("model.onnx", "model.plan")
@@ -71,9 +71,9 @@ def plan_fault(head: bytes) -> str:
 
 
 def plan_version(head: bytes) -> str:
-    """Return the version of TensorRT that built a plan, such as ``10.13.3.9``, from its first bytes.
+    """Read the version of TensorRT that built a plan, such as ``10.13.3.9``, from the first bytes of the plan.
 
-    The position of the version is the one that ``trtexec --getPlanVersionOnly`` reads. If the plan has a different
+    The version is read at the same position as by ``trtexec --getPlanVersionOnly``. If the plan has a different
     serialization version, or is too short, return an empty string.
     """
     is_known = head.startswith(b"ftrt") and head[4:8] == bytes(4) and len(head) >= 28

@@ -2,11 +2,11 @@
 
 ``pixprep build --boxes-from`` copies this file to ``rows/1/model.py``. The model converts the outputs of a detector to
 a numeric input of a pipeline, such as boxes (n, 4) or quads (n, 4, 2). The parameters of the function are outputs of
-the detector for one photo, without the batch dimension. The function returns the rows of the pipeline's input, or a
-dict of the rows of each input if there are several. Without detections, it returns an empty list.
+the detector for one photo, without the batch dimension. The function returns the rows of the pipeline's input, or, if
+there are several inputs, a dict with the rows of each input. Without detections, it returns an empty list.
 
-Boxes that do not contain a pixel are omitted, because the preprocess model would reject their photo. Such boxes are in
-the padding of a letterbox, and ``boxes_to_original`` clips them to the edge of the photo.
+Boxes that do not contain a pixel are omitted, because the preprocess model would reject their photo. Such boxes occur
+in the padding of a letterbox: ``boxes_to_original`` clips them to the edge of the photo.
 """
 
 from __future__ import annotations

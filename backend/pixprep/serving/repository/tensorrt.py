@@ -1,7 +1,7 @@
 """Asks TensorRT's ONNX parser whether it supports a model, and reads the version of a TensorRT plan.
 
 The parser and the builder are those of TensorRT for RTX, because TensorRT itself needs a GPU even to parse a file. Both
-libraries have the same parser. TensorRT for RTX implements fewer layers and has no plugins.
+libraries contain the same parser, but TensorRT for RTX implements fewer layers and does not have plugins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Answer:
     """Answer of TensorRT for RTX about an ONNX file.
 
     Attributes:
-        accepted: Description of what TensorRT accepted, or ``""`` if it rejected the file.
+        accepted: Description of the model that TensorRT accepted, or ``""`` if it rejected the file.
         problems: Each problem with its remedy. It is empty if TensorRT accepted the file.
     """
 
@@ -54,7 +54,7 @@ def can_ask() -> bool:
 
 
 def asked(weights: Mapping[str, Content], profile: Profile, types: Mapping[str, str]) -> list[str]:
-    """Return the notes of a build about a model that TensorRT will run.
+    """Return the notes that a build reports about a model that TensorRT will run.
 
     Args:
         weights: Files of the model's version directory.

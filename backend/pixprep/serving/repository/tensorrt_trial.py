@@ -71,8 +71,8 @@ def main(onnx: str) -> None:
 def _rejected(error: Any) -> tuple[str, str, str]:
     """Return the name of a node, its operator, and the parser's reason.
 
-    For an input that the parser rejects, TensorRT writes the name of the input in place of the source file, and no
-    operator.
+    For an input that the parser rejects, TensorRT logs the name of the input in place of the source file, and does not
+    log an operator.
     """
     is_input = not error.node_operator() and error.func() == "importInput"
     return (error.file() if is_input else error.node_name()), error.node_operator(), error.desc()

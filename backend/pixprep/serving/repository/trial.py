@@ -189,7 +189,7 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
 
 
 def _objects(outputs: Mapping[str, Array], export: Export) -> Iterator[str]:
-    """Yield a line about the objects that a detector found, or the reason why its outputs are not supported."""
+    """Yield a line that describes the detected objects, or the reason why the outputs are not supported."""
     try:
         found = detections(outputs, export.task, keypoints=export.keypoints)
     except (PixprepError, IndexError) as error:

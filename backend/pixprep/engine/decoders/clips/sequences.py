@@ -1,7 +1,7 @@
 """Read the sequence headers of a packet, and determine whether decoding may begin with the packet or skip it.
 
-Decoders do not report these facts. A sequence header specifies the size, the colors and the
-interlacing of the following frames. Packets of H.264 and H.265 must be in the byte stream format of Annex B.
+Decoders do not report this information. A sequence header specifies the size, the colors and the interlacing of the
+following frames. Packets of H.264 and H.265 must be in the byte stream format of Annex B.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def spare(extradata: bytes | None, packets: Sequence[Any]) -> frozenset[int]:
     """
     if (
         not extradata or extradata[0] != 1 or len(extradata) < 22
-    ):  # without an hvcC (ISO/IEC 14496-15, 8.3.2), NAL units have no lengths
+    ):  # without an hvcC (ISO/IEC 14496-15, 8.3.2), NAL units are not length-prefixed
         return frozenset()
     found = [_slice(memoryview(packet), (extradata[21] & 3) + 1) for packet in packets]
     highest = max((layer for _, layer in filter(None, found)), default=0)
