@@ -49,7 +49,7 @@ PACKAGES = ("pixprep", "numpy", "pillow", "simplejpeg", "nvidia-pytriton", "trit
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Cell = tuple[str, str, int]
-"""Workload, filter or row of ``families``, and number of threads."""
+"""Key of a measurement: its workload, its filter or its row of ``families``, and its number of threads."""
 
 OF_FAMILIES = {workload for workload, *_ in CELLS}
 QUICK: list[list[Cell]] = [

@@ -29,7 +29,7 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            continue  # for example, one of two builds of OpenCV
+            continue  # not installed, for example one of two builds of OpenCV
     return found
 
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a command as on a machine that has only the wheels: without a CUDA toolkit, nvcc or a writable home folder.
+# Runs a command as if only the wheels were installed: without a CUDA toolkit, nvcc or a writable home folder.
 exec unshare --map-root-user --mount sh -c '
     for folder in /usr/local/cuda*; do
         if [ -d "$folder" ] && [ ! -L "$folder" ]; then mount -t tmpfs none "$folder" || exit 1; fi

@@ -54,9 +54,9 @@ def run(pixels, *ops, **options):
     return tensor
 
 
-# Each case contains the options of the resize, a function of ``resize(**options)`` that returns the ops, and a function
-# of ``by_pillow(pixels, height, width)`` that returns their result on an image, or None if the case does not apply to
-# the image.
+# Each case contains a function and a list of ops. The function is called with an image and ``by_pillow(pixels, height,
+# width)``, and returns the expected result, or None if the case does not apply to the image. A dict in the list
+# contains the options of a letterbox if it has the key ``fill``, and the options of a resize if it does not.
 
 
 def both(height, width):

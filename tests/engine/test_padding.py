@@ -1,5 +1,5 @@
-"""Tests padding that repeats the image before a resize, padding to a size that a formula determines, and padding with
-values that need not be pixel values.
+"""Tests padding that repeats the image before a resize, padding to a size computed by a formula, and padding with
+values that may be outside the range of pixel values.
 """
 
 from math import sqrt

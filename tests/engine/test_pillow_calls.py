@@ -25,7 +25,7 @@ def run(image, *ops):
 
 
 def region(rng, image):
-    """Return a region (left, top, right, bottom) with random edges, which are integers in one case of three."""
+    """Return a region (left, top, right, bottom) with random edges, which are integers in about a third of cases."""
     left, right = sorted(rng.uniform(0, image.width, 2))
     top, bottom = sorted(rng.uniform(0, image.height, 2))
     edges = (left, top, max(right, left + 0.9), max(bottom, top + 0.9))

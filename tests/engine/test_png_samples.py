@@ -61,7 +61,7 @@ def filtered(rows, filters):
 
 
 def drawn(random, height, width, bits):
-    """Return labels with single pixels, and with uniform areas, for which the decoder copies blocks of bytes."""
+    """Return labels with isolated pixels and with uniform areas. In the latter, the decoder copies blocks of bytes."""
     image = np.full((height, width), random.integers(1 << bits))
     for _ in range(4):
         top, left = random.integers(height), random.integers(width)

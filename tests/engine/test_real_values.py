@@ -177,7 +177,7 @@ def test_no_op_may_change_values_after_luma(after, message):
 
 
 def interpolated(values, axis, out, *, is_cubic, has_corners):
-    """Return values that are interpolated along an axis as PyTorch does, with products and sums in float32."""
+    """Interpolate values along an axis as PyTorch does, with products and sums in float32."""
     length, f = values.shape[axis], np.float32
     at = np.arange(out, dtype=f)
     if has_corners:

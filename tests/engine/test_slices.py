@@ -1,4 +1,4 @@
-"""Tests slices of an image with a variable size, and the numbers that describe them."""
+"""Tests slices of variable size, and the outputs that describe them."""
 
 import numpy as np
 import pytest

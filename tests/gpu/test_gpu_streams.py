@@ -76,7 +76,7 @@ def test_memory_does_not_depend_on_the_number_of_calling_threads_and_outputs(gpu
     images = [jpeg(600, 56, seed) for seed in range(4)] * 5
 
     def used(threads, **options):
-        """Return the number of used bytes after one batch per thread. All threads exist at the same time."""
+        """Return the number of used bytes after each thread has run one batch. All threads exist at the same time."""
         before, meeting, turn = Memory.settled(), threading.Barrier(threads + 1, timeout=60), threading.Lock()
         with on_gpu(pipeline) as engine, ThreadPoolExecutor(threads) as pool:
 

@@ -122,7 +122,9 @@ def test_a_region_is_resized_like_the_installed_dali(filter_name, antialias):
 
 @live
 def test_sizes_of_one_scale_equal_the_given_ones():
-    """The images are squares, or have the requested aspect ratio. Their nearest pixels are ties."""
+    """The images are square, or have the requested aspect ratio. Some sampling positions are exactly halfway between
+    two pixels.
+    """
     for size in (31, 59, 75, 113, 115):
         rules = [ops.Resize(size, like="dali"), ops.Resize(size, side="longer", like="dali")]
         rules += [op_of(size, 2 * size, mode=mode) for mode in ("fit", "cover")] + [op_of(size, size, mode="fit")]

@@ -65,7 +65,7 @@ def number(numbers, value):
 
 
 def sides(numbers, value):
-    """Return a size with the keys of ``value`` and random lengths, or numbers of pixels."""
+    """Return a size with the keys of ``value``. Its values are random lengths or numbers of pixels."""
     if max(each for each in value.values() if each is not None) > 20_000:
         least = int(numbers.integers(1, 10_000))
         return dict(zip(value, (least, least + int(numbers.integers(1, 100_000))), strict=False))

@@ -185,7 +185,7 @@ def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
 
 def test_every_field_of_a_class_is_known():
     general = {*transformers.processing_utils.ImagesKwargs.__annotations__, "return_legacy_image_output"}
-    # Video-LLaVA's class accepts the latter as an argument of a call, and ignores it in a configuration
+    # Video-LLaVA's class accepts return_legacy_image_output as an argument of a call, and ignores it in a configuration
     for name, row in ROWS.items():
         own = set(type(processor(name, "torchvision")).valid_kwargs.__annotations__)
         assert own <= set(row.defaults) | general | set(HARMLESS), name

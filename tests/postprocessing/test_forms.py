@@ -30,7 +30,7 @@ def padded(array, count=5):
 
 
 def logits(is_softmax):
-    """Return logits of 6 rows and 5 classes. Logits for a softmax have an additional column: no object."""
+    """Return logits of 6 rows and 5 classes. Logits for a softmax have an additional column for no object."""
     values = np.full((6, 5 + is_softmax), -9.0, np.float32)
     if is_softmax:
         values[2:, -1] = 9

@@ -1,4 +1,6 @@
-"""Fixtures of all folders below: a model that only declares inputs and outputs, and trial runs in this process."""
+"""Fixtures for this folder and its subfolders: a model that only declares inputs and outputs, and trial runs in this
+process.
+"""
 
 import pytest
 

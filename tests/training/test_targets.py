@@ -47,7 +47,8 @@ def test_a_target_shows_the_position_that_the_photo_shows(name, filter_):
         inner = np.all([np.roll(is_inside, shift, axis) for axis in (0, 1) for shift in (-2, 0, 2)], 0)
         inner[:2] = inner[-2:] = inner[:, :2] = inner[:, -2:] = False
         assert inner.mean() > 0.2
-        # photo values are truncated to 1/3 and 1/4 pixel; each nearest interpolation moves an axis by up to a pixel
+        # photo values are truncated to 1/3 and 1/4 pixel; each nearest-neighbor interpolation moves an axis by up to a
+        # pixel
         tolerance = 1.0 if filter_ == "bilinear" else 2.2
         assert abs(tensor[0] / 3 - target[0])[inner].max() < tolerance
         assert abs(tensor[1] / 4 - target[1])[inner].max() < tolerance
@@ -64,7 +65,7 @@ def test_pixels_outside_of_the_photo_have_the_ignored_value():
 
 
 def test_flow_keeps_its_correspondence():
-    """A pixel at p with the flow v shows the point p + v of the second frame, before and after the ops."""
+    """A pixel at p with the flow v corresponds to the point p + v in the second frame, before and after the ops."""
     rng, flow = random.Random(1), np.stack([5 - 0.1 * X, 0.05 * Y - 2], -1).astype(np.float32)
     for name in ("crop", "flip", "rotate", "resize", "affine", "perspective"):
         seed = rng.randint(0, 99)

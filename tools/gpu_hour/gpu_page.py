@@ -33,8 +33,9 @@ PIXELS = (
     '"Unsteady" means that the pixels of one JPEG depend on its batch or on its position in the batch.'
 )
 FORECASTS_HEAD = (
-    "The forecasts were estimated on paper before the hour, for an H100 and photos of 500 x 375 pixels. The last "
-    "column contains the measurements; if several numbers of threads were measured, it contains the highest value."
+    "The forecasts were estimated on paper before the benchmark session, for an H100 and photos of 500 x 375 pixels. "
+    "The last column contains the measured values; where several thread counts were measured, it contains the highest "
+    "value."
 )
 SIZE = "500x375"
 FAR = 4.0
@@ -42,7 +43,7 @@ LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
 
 
 def _early(decoder: str) -> Callable[[Row], float | None]:
-    """Return a function that reads the fraction of a decoder's early writes from a row."""
+    """Return a function that computes, from a row, the fraction of decodes in which a decoder wrote too early."""
     return lambda row: row["early"] / row["decodes"] if row.get("order") == decoder and "early" in row else None
 
 

@@ -1,4 +1,6 @@
-"""Tests that a real Triton returns every row of a list, from a detector with NMS and from a chain."""
+"""Tests that a real Triton server returns every row of outputs of variable length, both from a detector with NMS and
+from a chain of a detector and a classifier.
+"""
 
 import json
 from functools import partial
@@ -71,7 +73,7 @@ def rows(dets, transform, original_size):
     return boxes_to_original(dets[:, 1:5], transform, original_size)
 """
 LEVELS = {"dark": (5, 0), "middle": (60, 1), "bright": (250, 3)}
-"""Brightness of each photo of 100 x 200 pixels, and number of rows that the detector then returns."""
+"""Brightness of each photo (100 x 200 pixels), and number of rows that the detector returns for it."""
 BOXES = np.float32([[31.25, 12.5, 93.75, 75], [106.25, 12.5, 187.5, 43.75], [0, 0, 187.5, 0]])
 
 
@@ -130,7 +132,7 @@ def test_lists_arrive_whole_and_may_be_empty(server, photos, protocol):
         # the third box is in the padding of the letterbox, and is omitted
         assert chain["boxes"] == pytest.approx(BOXES[: min(count, 2)])
         assert len(chain["scores"]) == min(count, 2)
-        for form in FORMS:  # without a function of the user
+        for form in FORMS:  # without a user-defined function
             assert found[f"{form}_chain", name]["boxes"] == pytest.approx(BOXES[: min(count, 2)])
 
 

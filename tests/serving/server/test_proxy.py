@@ -668,8 +668,8 @@ def test_slow_clients_are_cut_off_and_the_others_are_served(proxy, clients):
             closed = sum(map(ends, opened))
     assert closed == len(halves)
     said = Counter(proxy.said(port, after=after) for port in ports)
-    # HAProxy 2.6 responds 400 if the timeouts of the body and of the connection coincide. Envoy forwards a raw image
-    # from its first byte.
+    # HAProxy 2.6 responds with status 400 if the timeouts of the body and of the connection expire at the same time.
+    # Envoy starts to forward a raw image when the first byte arrives.
     other = {"haproxy": (400, False), "envoy": (408, True)}[proxy.kind]
     assert set(said) <= {(408, False), other}
     assert said[408, False] > said[other]

@@ -1,4 +1,4 @@
-"""Tests that rehearse the served part of ``make gpu`` on the CPU, with fewer requests and the same checks."""
+"""Rehearses the serving tests of ``make gpu`` on the CPU, with fewer requests and the same checks."""
 
 import pytest
 
