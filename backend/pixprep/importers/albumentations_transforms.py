@@ -491,7 +491,7 @@ TRANSFORMS: dict[str, Reader] = {
 
 _SINCE = 2, 0, 8
 _MAX_EXACT = 11
-"""Maximum size of a kernel for which OpenCV does not use a Fourier transform, which rounds differently."""
+"""Maximum kernel size that OpenCV filters directly. Larger ones use a Fourier transform, which rounds differently."""
 
 
 def _odd(fields: Fields) -> tuple[int, int]:
@@ -558,7 +558,7 @@ def _distortion(walk: Walk, fields: Fields, op: type[Any], **how: Any) -> None:
     """Add an op that samples the image with OpenCV's ``remap``."""
     fields.ignore("keypoint_remapping_method")
     found = filter_of(fields)
-    filter_: Filter = "bilinear" if found == "area" else found  # remap replaces area by bilinear
+    filter_: Filter = "bilinear" if found == "area" else found  # remap uses bilinear instead of area
     if filter_ not in ("nearest", "bilinear", "bicubic"):
         fields.refuse("interpolation", "must be 0 (nearest), 1 (bilinear) or 2 (bicubic)")
     level, padding = fields.take("fill"), padding_fields(walk, fields)

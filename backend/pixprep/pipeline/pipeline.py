@@ -151,7 +151,7 @@ class Pipeline:
         return Pipeline(joined, origin=self.origin, operators=self.operators).at(self.side)
 
     def with_(self, which: str | int, /, **fields: Any) -> Pipeline:
-        """Return this pipeline with different fields of one op.
+        """Return a copy of this pipeline in which fields of one op have new values.
 
         >>> stronger = pipeline.with_("random_resized_crop", scale=(0.2, 1.0))     # doctest: +SKIP
 

@@ -27,7 +27,7 @@ def views(name: str, count: int, ops: Sequence[Op], *, of: str = "photo") -> lis
             tensor without a ``name``, the op's name or type is also appended: ``local_0_mask``.
         count: Number of views, 1 to 64.
         ops: Ops of one view, from the image to its outputs.
-        of: Name of the op whose image each view receives, such as that of ``decode``.
+        of: Name of the op whose image each view receives, such as the name of ``decode``.
 
     Returns:
         Ops of all views, for the list of a ``Pipeline``.

@@ -37,10 +37,13 @@ class Window(GeometryStep):
         height, width: Height and width of the window. None means a square with an edge length of
             ``int(fraction * side)`` pixels or, if ``multiple`` is given, the size of the image, rounded up.
         multiple: If given, the height and the width of the image are each padded to the next multiple of this number.
-        always: Sides that are padded to the next multiple even if they are multiples already: both, the width, or none.
-        root: If given, ``int(sqrt(side / 2) * root)`` pixels are added before and after each side.
+        always: Dimensions that are padded to the next multiple even if they are already a multiple: both, the width, or
+            none.
+        root: If given, the image is padded on all four edges: on each axis, by ``int(sqrt(length / 2) * root)`` pixels
+            at each end, where ``length`` is the size of the image on this axis.
         fraction: Edge length of the square as a fraction of ``side``.
-        refuses_empty: Whether an image with a square of 0 pixels is rejected. If false, one pixel is kept.
+        refuses_empty: Whether an image is rejected if the edge length of its square rounds down to 0. If false, the
+            edge length is then 1 pixel.
         side: Side of the image that determines the edge length of the square.
         place: Position of the window.
 
@@ -48,17 +51,17 @@ class Window(GeometryStep):
             - ``free``: ``top`` and ``left`` are fractions of the difference between the image's and the window's size.
             - ``share``: ``top``, ``left``, ``height`` and ``width`` are fractions of the image's height and width.
             - ``share32``: as ``share``, but the fractions and their products are rounded to float32.
-            - ``center``: in the center of the image. Half of the cropped pixels, rounded by ``rounding``, are above and
-              on the left of the window. Half of the padding, rounded by ``padding_rounding``, is above and on the left
-              of the image.
+            - ``center``: in the center of the image. Half of the pixels to crop, rounded by ``rounding``, are cropped
+              at the top and on the left. Half of the padding, rounded by ``padding_rounding``, is added at the top and
+              on the left.
             - ``top_left``: at the pixel (0, 0).
         top, left: Position of the window, see ``place``.
         rounding: Rounding of the window's position. For ``share`` and ``share32``, the end of the window is rounded in
             the same way.
         padding_rounding: Rounding of half of the padding.
-        beyond: How to handle images that do not contain the whole window, or that are not inside the window. ``fill``:
-            crop and pad the image, which is allowed only after the resize. ``pad``: crop and pad the image, which is
-            also allowed before the resize. ``refuse_smaller``: reject images that do not contain the window.
+        beyond: How to handle an image if the window extends beyond it, or it extends beyond the window. ``fill``: crop
+            and pad the image, which is allowed only after the resize. ``pad``: crop and pad the image, which is also
+            allowed before the resize. ``refuse_smaller``: reject images that do not contain the window.
             ``refuse_larger``: reject images that do not fit into the window. ``keep_larger``: enlarge the window, so
             that it contains the image.
     """
@@ -346,8 +349,8 @@ class Resize(Traits):
         like: Library whose arithmetic the resize reproduces.
         rounding: Rounding of a computed side, whose length is at least 1. ``detr`` and ``detr_original`` round both
             sides; see the op ``resize``.
-        subpixel: Whether the pixels are sampled with the scale before rounding instead of the ratio of the two sizes.
-            For DALI, this scale applies about the center of the image.
+        subpixel: Whether the sampling positions are computed from the exact scale factor instead of the ratio of the
+            rounded sizes. For DALI, the image is scaled about its center.
         most, multiple, up_to: The fields ``max_size``, ``multiple`` and ``up_to`` of the op ``resize``.
         scales: Whether the resize may shrink and whether it may enlarge the image, if both sides are computed from one
             scale. None means that the sides are computed separately.
@@ -438,7 +441,7 @@ class Resize(Traits):
         """Return the size (height, width) of the result for an image of this size.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The rule of the size, or the arithmetic of the library, does not support the size.
+            ImageError: DOES_NOT_FIT: The size rule or the library's arithmetic does not support an image of this size.
         """
         rows, columns = self._size(height, width)
         if self.filter == "bilinear" and not self.antialias and rows + columns < PROFILES[self.like].min_sides:

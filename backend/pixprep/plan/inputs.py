@@ -439,6 +439,6 @@ class Drawing:
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
-    """Convert boxes, float64 (n, 4) xyxy, from pixels of the image to pixels of the canvas."""
+    """Convert boxes, float64 (n, 4) xyxy, from pixel coordinates of the image to pixel coordinates of the canvas."""
     (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
     return moved(boxes, (scale_y, scale_x, offset_y, offset_x))

@@ -217,7 +217,7 @@ class Lowered:
         return replace(self, before=steps, resize=resize, fill=self.fill if is_padded else None)
 
     def _padded_first(self) -> Lowered:
-        """Move padding that repeats parts of the image before all other steps, so that it pads the whole image.
+        """Move the padding, which repeats parts of the image, before all other steps, so that it pads the whole image.
 
         Raises:
             PipelineError: Other steps precede the padding.
@@ -231,7 +231,7 @@ class Lowered:
         return replace(self, levels=(), photo=(*self.photo, *self.levels))
 
     def filled(self, step: GeometryStep, value: tuple[float, ...]) -> Lowered:
-        """Add a step that pads the image with values that need not be pixel values.
+        """Add a step that pads the image with values, which may be outside the range of pixel values.
 
         Only the steps of ``arithmetic`` that follow are applied to these values.
 

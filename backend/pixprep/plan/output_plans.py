@@ -25,11 +25,11 @@ from pixprep.spec import NO_PADDING, BoxFormat, Luma, MaskDType, Own, Preset, Ta
 
 @dataclass(frozen=True, kw_only=True)
 class TensorPlan:
-    """Plan of a tensor. For a clip, ``frame`` is the plan of the part of the tensor that a single frame fills.
+    """Plan of a tensor. For a clip, ``frame`` is the plan of the slice of the tensor that contains a single frame.
 
     Attributes:
         spec: Spec of the tensor. If there are ``calls``, it is the spec of the input of the first call.
-        geometry: Geometry, which determines the position of the image that each pixel samples.
+        geometry: Geometry, which determines the position in the image that each pixel of the tensor samples.
         fill: Pixel value of the padding per channel, in the order of ``channels``.
         channels: Index of the decoded channel for each channel of the tensor: (0, 1, 2) for RGB, (2, 1, 0) for BGR,
             (0,) for gray.

@@ -78,8 +78,8 @@ class Placement(NamedTuple):
         leaf: Index of the plan in ``Plan.leaves``, if a random choice selects one of several plans.
         begin: Position in the padded box at which the first resized pixel begins. It is 0 unless the resize has a
             ``roi`` or is ``subpixel``.
-        swaps: Whether the flip on each axis is due to a ``roi`` whose end is before its begin. DALI then resizes the
-            axis from the end.
+        swaps: Whether the flip on each axis is due to a ``roi`` that ends before it begins. DALI then resizes the axis
+            from the end.
         thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
         cuts: Numbers of rows and columns of slices into which the canvas is cut.
     """

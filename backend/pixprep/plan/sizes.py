@@ -57,7 +57,7 @@ class Sizer:
         return 1, 1
 
     def has_thumbnail(self, height: int, width: int) -> bool:
-        """Return whether an image of this size has a thumbnail if the plan has one."""
+        """Return whether a thumbnail is added for an image of this size, provided that the plan includes thumbnails."""
         del height, width
         return True
 

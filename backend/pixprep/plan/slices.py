@@ -124,7 +124,7 @@ class SliceGrid(Sizer):
 
 @dataclass(frozen=True)
 class Whole(Sizer):
-    """Size of the whole image that is added to the slices of an image."""
+    """Rule that determines the size of the resized copy of the whole image that is added to the slices."""
 
     slices: SliceGrid
 

@@ -170,7 +170,7 @@ def _by_resolution(rule: TileGrid, height: int, width: int) -> Grid:
 def _by_coverage(rule: TileGrid, height: int, width: int) -> Grid:
     """Return the grid that ``get_min_tile_covering_grid`` of transformers' Ovis 2 chooses.
 
-    As in transformers, rows and columns are exchanged for computing the coverage, and exchanged again in the result.
+    As in transformers, rows and columns are swapped when the coverage is computed, and swapped back in the result.
     """
     found = [((columns, rows), _coverage(columns, rows, height, width, rule.tile)) for rows, columns in rule.grids]
     enough = [each for each in found if each[1] > _MIN_COVERAGE]

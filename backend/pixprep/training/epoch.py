@@ -1,4 +1,4 @@
-"""Tracks the progress of a training: the current epoch, the position in it, and the time spent on each kind of work."""
+"""Tracks the progress of a training run: the current epoch, the position in it, and the time spent on each task."""
 
 from __future__ import annotations
 

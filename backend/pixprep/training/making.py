@@ -345,7 +345,7 @@ class Maker:
         Args:
             rows: The samples.
             epoch: Number of the epoch.
-            into: Batch into whose outputs the results are written. None means that new outputs are allocated.
+            into: Batch whose outputs receive the results. None means that new outputs are allocated.
             places: Rows of ``into`` for the samples.
             wait: See ``Engine.run_batch``.
         """

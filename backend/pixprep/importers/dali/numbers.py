@@ -210,10 +210,11 @@ def _slice(inputs: Sequence[Value], fields: Fields) -> Numbers:
 
 
 def are_fractions(start: Value) -> bool:
-    """Return whether the start and the shape of a slice are fractions of the image, unless an argument specifies it.
+    """Return whether the start and the shape of a slice are fractions of the image by default.
 
-    As in DALI, they are fractions if they are floating-point tensors. An input whose type the graph does not specify is
-    treated as float32, which is also the default in a model configuration.
+    The default applies if no argument specifies the unit. As in DALI, they are fractions if they are floating-point
+    tensors. An input whose type the graph does not specify is treated as float32, which is also the default in a model
+    configuration.
     """
     if isinstance(start, Encoded):
         return (start.cast or start.dtype or "float32").startswith("float")

@@ -293,7 +293,7 @@ def _inner(values: Mapping[str, Any], is_video: bool) -> Mapping[str, Any]:
 def processor_of(values: Mapping[str, Any], where: str, *, is_clip: bool = False) -> str:
     """Return the name of the processor's class in transformers 5, without the suffix of the backend.
 
-    If ``is_clip`` is true, an image processor with a corresponding video processor is replaced by the latter.
+    If ``is_clip`` is true, an image processor is replaced by the corresponding video processor, if there is one.
     """
     fields = Fields(values, where)
     code = fields.mapping("auto_map")

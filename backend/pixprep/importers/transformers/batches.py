@@ -68,9 +68,9 @@ class Form(NamedTuple):
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
             means that images are never padded to a common size: ``do_pad`` pads each image individually.
         mask: Name of the mask of the pixels or tiles that are not padding, or an empty string.
-        counted: Kind of result that ``get_number_of_image_patches`` returns: the number of patches or tiles; the
-            numbers of rows and columns; all three; or the number of tiles of another output, plus one for the whole
-            image. None means that the class does not have this method.
+        counted: Result of ``get_number_of_image_patches``. ``count``: the number of patches or tiles. ``grid``: the
+            numbers of rows and columns. ``all``: all three numbers. ``tiles``: the number of tiles of another output,
+            plus one for the whole image. None means that the class does not have this method.
         required: Required values of fields. With other values, the batch would have a different form.
         is_single: Whether samples with several images are not supported.
         others: Functions that return further outputs, by name. An output of the pipeline takes precedence.

@@ -59,7 +59,8 @@ class Patched:
         is_float: Whether the PIL backend converts pixel values to float32 even without a normalization.
         is_halved: Whether the size is computed by the rule ``half`` of ``resize_by_rule``, as in GLM-Image.
         overrides_size: Whether the fields ``min_pixels`` and ``max_pixels`` replace the numbers in ``size``.
-        has_resize: Whether a resize is the only op before the patches, so that it is omitted if ``do_resize`` is false.
+        has_resize: Whether the resize is the only op before the patches. Such a resize is omitted if ``do_resize`` is
+            false.
         is_always_float: Whether the torchvision backend returns float32 even without a normalization.
         patch_field: Field with the edge length of a patch.
     """

@@ -97,8 +97,8 @@ class Sized(NamedTuple):
         make: Function that returns the ops for the fields of a configuration.
         is_flagged: Whether the class has the flag ``do_resize``, which must then be true.
         crops: Whether ``make`` supports ``do_center_crop``.
-        first: Step that precedes the resize, which then receives float32 values: ``rescale``, or ``normalize`` for both
-            rescaling and normalization. None means that the resize is the first step.
+        first: Step that precedes the resize: ``rescale``, or ``normalize`` for both rescaling and normalization. The
+            resize then receives float32 values. None means that the resize is the first step.
     """
 
     defaults: dict[str, Any]

@@ -134,7 +134,7 @@ def _blur_by_opencv(cv2: Any, op: ops.GaussianBlur, pixels: Array) -> Array:
 
 
 def _equalize_by_opencv(cv2: Any, op: ops.Clahe, pixels: Array) -> Array:
-    """Apply CLAHE with OpenCV, to the lightness in CIELAB if the image has three channels."""
+    """Apply CLAHE with OpenCV. If the image has three channels, only its lightness in CIELAB is equalized."""
     equalizer = cv2.createCLAHE(ends(op.clip_limit)[0], op.grid)
     if pixels.shape[2] == 1:
         return np.asarray(equalizer.apply(pixels[:, :, 0]))

@@ -38,8 +38,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     ``"reduced": true`` in ``decode``.
 
     Args:
-        height, width: Height and width of the result in pixels, or names of inputs, float32 [n, 1], which contain the
-            values per image.
+        height, width: Height and width of the result in pixels, or names of inputs, float32 [n, 1], which contain one
+            value per image.
         fill: Color of the padding, 0 to 255: one number, or one per channel in the order of the channels; or the name
             of an input, uint8 [channels], which contains the color per image.
         anchor: Position of the image in the result: ``center`` or ``top_left``.
@@ -49,10 +49,10 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             downsample by this factor. This field replaces ``height`` and ``width``. The value 32 reproduces CRAFT if
             ``anchor`` is ``top_left``, and Ultralytics' ``auto`` if it is ``center``.
         always: Sides that are padded even if they are multiples already: ``both`` (Swin2SR) or ``width`` (Inkling).
-            ``multiple`` pixels are added to such a side. By default, such a side does not change.
-        root: Factor of the padding, as in ZoeDepth, where it is 3: ``int(sqrt(side / 2) * root)`` pixels are added
-            before and after each side. This field replaces ``height`` and ``width``. Images with a side that is not
-            longer than this padding are rejected.
+            ``multiple`` pixels are added to such a side. By default, a side that is already a multiple does not change.
+        root: Factor of the padding, as in ZoeDepth, where it is 3: ``int(sqrt(side / 2) * root)`` pixels are added at
+            both ends of each axis, where ``side`` is the length of the image on this axis. This field replaces
+            ``height`` and ``width``. Images with a side that is not longer than this padding are rejected.
         padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
             ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include
@@ -66,8 +66,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
             rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
-        rounding: Rounding of half of the padding, which is above and on the left of a centered image: ``down``, the
-            default, or ``half_even``, like ``ImageOps.pad``.
+        rounding: Rounding of the padding above and on the left of a centered image, which is half of the total padding:
+            ``down``, the default, or ``half_even``, like ``ImageOps.pad``.
 
     Example:
         {"op": "pad", "square": true}

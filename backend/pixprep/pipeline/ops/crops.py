@@ -41,8 +41,8 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's
             EfficientNet).
         smaller: Treatment of an image that is smaller than the crop in height or width: ``pad``, the default, pads it,
-            and ``refuse`` rejects it, as DALI does. With ``fraction``, ``refuse`` rejects an image with a crop of 0
-            pixels; by default, one pixel is kept.
+            and ``refuse`` rejects it, as DALI does. If ``fraction`` results in a side of 0 pixels, ``refuse`` rejects
+            the image; by default, the side is then 1 pixel.
 
     Example:
         {"op": "center_crop", "height": 224}
@@ -112,7 +112,7 @@ _UNITS = {
     "share": (Bound(0, 1), Bound(0, 1, example=1)),
     "share32": (Bound(0, 1), Bound(0, 1, example=1)),
 }
-"""Limits of a window's corner and of its size, by unit."""
+"""Limits for the corner coordinates and the size of a window, by unit."""
 
 
 class Crop(ImageOp, frozen=True, tag="crop"):

@@ -38,10 +38,10 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
     Args:
         color: Order of the channels.
-        apply_exif_orientation: Whether the image is rotated and mirrored as its EXIF orientation specifies, which is
-            read as in Pillow 13 (XMP is ignored). If false, the pixels remain in the stored orientation, except for
-            TIFF and HEIC files, whose decoders apply the orientation. An AVIF or HEIC stores its orientation in the
-            container, not in EXIF.
+        apply_exif_orientation: Whether the image is rotated and mirrored as its EXIF orientation specifies. The
+            orientation is read as in Pillow 13; XMP is ignored. If false, the pixels remain in the stored orientation,
+            except for TIFF and HEIC files, whose decoders apply the orientation. An AVIF or HEIC stores its orientation
+            in the container, not in EXIF.
         chroma: Upsampling of the chroma of a subsampled JPEG. ``fancy`` interpolates, as nearly all training code does.
             ``fast`` repeats values. It is a few percent faster, and its pixel values differ from those of ``fancy`` by
             up to 73. ``fast`` rejects JPEGs with rare sampling factors that only Pillow decodes, because Pillow
@@ -67,9 +67,10 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             is reduced to its 8 most significant bits. A signed 16-bit TIFF requires a window, whose values may be
             negative. Images with 8 bits per sample do not change.
 
-        gray_like: Library whose formula converts an image that is not a JPEG to ``gray``. ``opencv`` is
-            ``cv2.imread(path, cv2.IMREAD_GRAYSCALE)``, whose formula depends on the format: PNG, WebP, BMP or TIFF of 8
-            bits per sample. Other formats and more bits are rejected. Default: ``pillow``, as ``convert("L")``.
+        gray_like: Library whose formula converts an image that is not a JPEG to ``gray``. ``opencv`` uses the formulas
+            of ``cv2.imread(path, cv2.IMREAD_GRAYSCALE)``, which depend on the format. It supports PNG, WebP, BMP and
+            TIFF files with 8 bits per sample, and rejects other formats and larger bit depths. Default: ``pillow``, as
+            ``convert("L")``.
 
     Example:
         {"op": "decode", "color": "bgr"}

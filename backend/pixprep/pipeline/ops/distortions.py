@@ -58,8 +58,8 @@ class GridDistortion(_Distortion, frozen=True, tag="grid_distortion"):
 
     Args:
         cells: Number of columns and of rows of the grid.
-        limit: Minimum and maximum of a random number; a factor is this number plus 1. A single number x is the range
-            from -x to x.
+        limit: Minimum and maximum of a random number. Each factor is 1 plus such a number. A single number x means the
+            range from -x to x.
         normalized: Whether the stretched grid is scaled to the size of the image. If false, parts of the image may be
             cut off or padded.
         filter, padding_mode, fill: as in ``warp``.
@@ -140,8 +140,8 @@ class ElasticDistortion(_Distortion, frozen=True, tag="elastic_distortion"):
     ``grid_distortion``.
 
     Args:
-        alpha: Strength of the displacement. A pixel moves by ``alpha`` times the blurred noise, whose absolute value is
-            at most 1 before the blur.
+        alpha: Strength of the displacement. A pixel moves by ``alpha`` times the blurred noise. Before the blur, the
+            absolute value of the noise is at most 1.
         sigma: Standard deviation of the blur in pixels, 1 or more.
         kernel_size: Size of the blur's kernel, odd. Default: ``8 * sigma + 1``, rounded to an odd number. With
             ``approximate``, Albumentations uses 17.

@@ -30,10 +30,11 @@ class Elastic(Drawn, LevelsOp, frozen=True, tag="elastic"):
 
     The op reproduces torchvision v2's ``ElasticTransform``, which processes tensors and PIL images in the same way.
     With the same displacement field, the pixels equal those of torchvision. A field that is computed from the same
-    noise differs from torchvision's field by less than 1e-6 of half the image size, because PyTorch adds in a different
-    order; pixprep's sums do not depend on the order. Masks are transformed like the image. A box becomes the bounding
-    box of the pixels that show it, and a point moves with the nearest pixel. Images are rejected if they are too small
-    for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its border.
+    noise differs from torchvision's field by less than 1e-6 of half the image size, because PyTorch's floating-point
+    sums depend on the order of summation and pixprep's do not. Masks are transformed like the image. A box becomes the
+    bounding box of the pixels that show it, and a point moves with the nearest pixel. Images are rejected if they are
+    too small for the blur, which reads ``4 * sigma`` pixels in each direction and reflects the image once at its
+    border.
 
     Args:
         alpha: Strength of the displacement: one number, or one number each for x and y. A pixel moves by ``alpha / 2``

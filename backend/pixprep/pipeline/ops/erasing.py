@@ -143,8 +143,8 @@ class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
 
     The op reproduces Albumentations' ``GridDropout``. The image is divided into a grid whose cells have nearly equal
     sizes; the rows and the columns that are one pixel larger are chosen at random. The height and the width of each
-    rectangle (hole) are ``ratio`` times those of its cell, rounded down, but at least 1 and at most the cell minus 1.
-    Boxes and masks do not change.
+    rectangle (hole) are ``ratio`` times those of its cell, rounded down, but at least 1 pixel and at most 1 pixel less
+    than the cell. Boxes and masks do not change.
 
     Args:
         ratio: Height and width of a hole as a fraction of its cell, 0 to 1.
@@ -181,7 +181,8 @@ class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
         if u_apply >= self.p:
             return {"holes": []}
         rows, columns = self._grid(height, width, u_unit)
-        # each row and column of cells uses one number for its order, and each cell uses two for the offset of its hole
+        # One random number per row and per column of cells: those with the smallest numbers are one pixel longer.
+        # Two more numbers per cell determine the offset of its hole.
         numbers = uniforms(1, -(-(rows + columns + 2 * rows * columns) // 4)).ravel()
         tops, lefts = _splits(height, numbers[:rows]), _splits(width, numbers[rows : rows + columns])
         u_offsets = iter(numbers[rows + columns :].tolist())
@@ -200,7 +201,7 @@ class GridDropout(Drawn, LevelsOp, frozen=True, tag="grid_dropout"):
         """Return the number of rows and of columns of the grid.
 
         Raises:
-            ImageError: DOES_NOT_FIT: The image is smaller than the cells, or has fewer pixels than cells.
+            ImageError: DOES_NOT_FIT: The image is too small for the cells, or the grid would have too many cells.
         """
         if self.unit is not None:
             unit = self.unit[0] + int(u_unit * (self.unit[1] - self.unit[0]))

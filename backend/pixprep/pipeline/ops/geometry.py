@@ -88,15 +88,15 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         like: Library whose pixel values the op reproduces; see above.
         rounding: Rounding of a side that is computed from the other side. The result is at least 1. ``down`` truncates,
             like torchvision's ``int(size * other / side)``. ``half_even`` rounds to the nearest integer with ties to
-            even, like timm. ``half_away`` rounds to the nearest integer with ties away from zero, like DALI. ``up``
+            even, like timm. ``half_away`` rounds to the nearest integer with ties away from zero, like DALI.
+            ``half_away32`` does the same, but computes the scale in float32. It reproduces a DALI graph that computes
+            one scale for both sides and limits it by ``max_size``; DALI's own ``resize_shorter`` uses float64. ``up``
             rounds up. Default: ``half_away`` for ``dali`` and ``down`` for all other libraries. Not supported with
-            ``"mode": "stretch"``. ``detr``, with ``size`` and ``max_size``, computes sizes as transformers 5 does for
-            DETR and related models, and with ``multiple`` as for YOLOS. If ``max_size`` is exceeded, the shorter side
-            is rounded half to even and the longer side is truncated; an image whose shorter side already has that
-            length does not change. ``half_away32`` reproduces a DALI graph that computes the scale of both sides, and
-            its limit by ``max_size``, in float32, whereas DALI's own ``resize_shorter`` uses float64. ``detr_original``
-            reproduces the original code of DETR and Grounding DINO, where the longer side is computed from the rounded
-            shorter side.
+            ``"mode": "stretch"``. ``detr`` requires ``size`` and ``max_size``, and computes sizes like transformers 5
+            for DETR and related models. If ``multiple`` is also set, it computes sizes like transformers 5 for YOLOS.
+            If ``max_size`` is exceeded, the shorter side is rounded half to even and the longer side is truncated. An
+            image whose shorter side already has that length does not change. ``detr_original`` reproduces the original
+            code of DETR and Grounding DINO, which computes the longer side from the rounded shorter side.
         subpixel: Whether the resize uses the exact scale factor instead of the ratio of the rounded sizes. With
             ``dali``, the resized region is adjusted so that both axes have the same scale (``subpixel_scale``). The
             default for ``dali`` is true, except with ``max_size``, ``multiple`` or ``"mode": "scale"``. With ``"mode":

@@ -22,7 +22,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     """Normalizes each channel: ``(value * scale - mean) / std``.
 
     The op combines torchvision's ``ToTensor``, which corresponds to the default ``scale`` of 1/255, and ``Normalize``.
-    By default, the op computes in float64 and only rounds the result to the dtype of the tensor. Most training code
+    By default, the op computes in float64 and rounds only the result, to the dtype of the tensor. Most training code
     rounds to float32 after each operation; ``arithmetic`` selects a formula that reproduces such code bit for bit.
 
     Args:

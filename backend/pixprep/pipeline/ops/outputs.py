@@ -533,17 +533,17 @@ class Target(AnnotationOp, frozen=True, tag="target"):
     image, or a stack of channels for each pixel of the decoded image. It is an array (height, width) or (height, width,
     channels), a ``.npy`` file, a PNG of 8 or 16 bits, or a TIFF, whose pages become channels. Every geometric op before
     this one transforms the target; color ops do not change it. ``nearest`` copies values as in ``mask``. ``bilinear``
-    samples the target once, at the position that each pixel of the result has in the decoded image, without
-    antialiasing, and repeats its edge pixels.
+    samples the target once, without antialiasing, at the position that corresponds to each output pixel in the decoded
+    image. At the border, it repeats the edge pixels of the target.
 
     Args:
         field: Name of the sample's field.
         filter: Interpolation filter: ``nearest`` or ``bilinear``.
         dtype: Dtype of the output. Integers are rounded half to even.
         ignore: Value outside of the image.
-        kind: ``values`` are not changed by the geometry. ``flow`` contains the motion (x, y) of each pixel in pixels,
-            which is resized, flipped and rotated like the image. ``normals`` contains unit vectors (x, y, z) with x to
-            the right and y downwards, which are flipped and rotated like the image, but not resized.
+        kind: ``values`` are not changed by the geometry. ``flow`` contains the motion vector (x, y) of each pixel, in
+            pixels. The vectors are resized, flipped and rotated like the image. ``normals`` contains unit vectors (x,
+            y, z) with x to the right and y downwards, which are flipped and rotated like the image, but not resized.
         zoom: Factor by which the target is larger than the image, and the output is larger than the tensor, such as 4
             for pairs of images in super-resolution.
 

@@ -320,8 +320,8 @@ class AugMix(Whether, _Policy, frozen=True, kw_only=True, tag="aug_mix"):
         filter: Interpolation filter of geometric operations: ``nearest`` or ``bilinear``.
         fill: as in ``rand_augment``.
         like: Library whose rounding the op reproduces.
-        severity: Number of magnitudes to sample from, 1 to 10: the weakest ``severity`` of ten magnitudes, which are
-            equally likely.
+        severity: Number of magnitudes to sample from, 1 to 10. The magnitude is sampled uniformly from the
+            ``severity`` weakest of ten magnitudes.
         mixture_width: Number of augmentation chains.
         chain_depth: Number of operations per chain. -1 samples it from 1 to 3, with equal probability.
         alpha: Parameter of the Dirichlet distributions from which the weights of the image and of the chains are

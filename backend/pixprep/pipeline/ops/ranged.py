@@ -33,7 +33,7 @@ class Ranged(Drawn, SteadyOp, frozen=True, kw_only=True):
     Attributes:
         ranges: For each field with a number or a range, the function that maps a uniform random number to the range.
         phrase: Format string of ``in_words``. ``{field}`` is replaced by the number or the range of a field.
-        needs_seed: Whether the op also requires random numbers for noise, so that it is always random.
+        needs_seed: Whether the op also requires random numbers for noise. Such an op is always random.
     """
 
     ranges: ClassVar[Mapping[str, Callable[[Span, float], float]]] = {}

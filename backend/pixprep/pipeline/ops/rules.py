@@ -69,7 +69,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
             ``nearer``, ``nearer_32``, ``thumbnail`` and the rules of Pillow.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
-        max_size: Maximum length of the longer side in pixels; for ``detr``, ``half`` and ``text_max`` to ``text_long``.
+        max_size: Maximum length of the longer side in pixels; for ``detr``, ``half``, ``text_max``, ``text_min`` and
+            ``text_long``.
         max_tiles: Maximum number of tiles; for ``idefics3_capped``.
         again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3
             and Donut.

@@ -44,7 +44,8 @@ class ResizeToSlices(BySize, frozen=True, kw_only=True, tag="resize_to_slices"):
         tolerance: Factor of ``max_pixels``: an image with more than ``max_pixels * tolerance`` pixels is cut, for
             ``lfm2``.
         patch_size: Height and width of a patch in pixels, as in ``slice_patches``; for ``lfm2``.
-        enlarge: Whether an image that is not cut is enlarged to the number of pixels of a slice, for ``minicpm``.
+        enlarge: Whether an image that is not cut is enlarged until it has about as many pixels as a slice, for
+            ``minicpm``.
         whole: Whether the whole image is added to the slices.
         filter, antialias, like: as in ``resize``.
 

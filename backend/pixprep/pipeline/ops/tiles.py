@@ -34,7 +34,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
       padding (LLaVA-NeXT, LLaVA-OneVision).
     - ``coverage``: the grid with the fewest tiles that cover 90 % of the image's pixels (Ovis 2).
     - ``canvas``: the grid in which the image fits without shrinking and is enlarged most. If the image does not fit in
-      any grid, the grid with the closest aspect ratio (PerceptionLM).
+      any grid, the grid with the closest aspect ratio is chosen (PerceptionLM).
 
     Args:
         tile_size: Height and width of a tile in pixels.

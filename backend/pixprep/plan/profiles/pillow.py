@@ -40,8 +40,8 @@ PRECISION_BITS = 22
 def is_vertical_first(method: Method, rows: Axis, columns: Axis) -> bool:
     """Return whether the vertical pass comes first, as in Pillow 13.
 
-    The condition is that the height shrinks by more than twice as many pixels as the width. It depends on the size of
-    the image, even if only a region (``box``) is resized.
+    This is the case if the height shrinks by more than twice as many pixels as the width. The size of the whole image
+    counts, even if only a region (``box``) is resized.
     """
     del method
     lost = rows.length - rows.out_length

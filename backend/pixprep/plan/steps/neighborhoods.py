@@ -19,7 +19,7 @@ class Neighborhood(Step, frozen=True):
 
     **weights**: ``sum(weight * value)`` in float32 with fused multiply-adds, in row-major order and without the weights
     that are 0, rounded half to even and clipped. OpenCV computes the last values of a row, up to 31 of them, without
-    fused operations, which changes about 10 of a million values by one.
+    fused operations. This changes about 10 values per million by one.
 
     Attributes:
         kind: ``mean`` is a box blur, ``median`` the median, and ``weights`` a correlation with a kernel.

@@ -16,7 +16,7 @@ AnyStep = TypeVar("AnyStep", bound="Step")
 
 
 class Traits:
-    """Mixin with the properties of both steps on pixel values and ops whose steps differ between images.
+    """Mixin with the properties that steps on pixel values share with ops whose steps differ between images.
 
     Attributes:
         branches: Lists of steps, if the step chooses between them at random.

@@ -57,7 +57,8 @@ class Grid(NamedTuple):
 
     Attributes:
         columns, rows: Width of each column and height of each row of the distorted grid, relative to a grid of equal
-            cells. The last number belongs to the pixels that remain after the cells, whose sides are whole pixels.
+            cells. The sides of all cells are integers in pixels. The last number belongs to the pixels that remain
+            after the last cell.
         is_normalized: Whether the grid is scaled to the size of the image.
     """
 
@@ -72,8 +73,8 @@ class Lens(NamedTuple):
     Attributes:
         k: Strength of the distortion.
         model: ``camera`` is OpenCV's ``initUndistortRectifyMap`` with the coefficients (k, k, 0, 0, 0). ``fisheye``
-            multiplies the distance from the center by ``1 + k * r * r``, where r is this distance divided by that of a
-            corner.
+            multiplies the distance from the center by ``1 + k * r * r``, where r is this distance divided by the
+            distance of a corner from the center.
     """
 
     k: float
