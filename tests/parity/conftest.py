@@ -9,6 +9,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 # On Intel processors, MKL fuses the sums of a matrix product, which would change the positions of torchvision's grid:
 # see docs/levels.md.
 os.environ["MKL_CBWR"] = "COMPATIBLE"
@@ -25,3 +27,23 @@ else:
         LIBRARY = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             LIBRARY.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+FLOATS = ("test_profiles", "test_transformers", "test_random_processors", "test_real")
+
+
+@pytest.fixture(autouse=True)
+def several_threads(request):
+    """Run PyTorch with two threads where results of its bilinear resize without antialiasing are compared.
+
+    With a single thread, which some modules select for speed, PyTorch rounds the last bit of these results differently.
+    With two or more threads, the number of threads has no effect.
+    """
+    torch = sys.modules["torch"]
+    if torch is None or not request.path.name.startswith(FLOATS):
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)

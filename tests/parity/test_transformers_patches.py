@@ -131,7 +131,10 @@ FORMS = [
 ]
 
 
-RESCALED = ("DINOv3ViTImageProcessor", "UVDocImageProcessor", "ZoeDepthImageProcessor", *PAIRS)
+RESCALED = (
+    *("DINOv3ViTImageProcessor", "UVDocImageProcessor", "VivitImageProcessor", "ZoeDepthImageProcessor"),
+    *PAIRS,
+)
 """Classes that are supported only with ``do_rescale``."""
 COPIED = (*("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor", "UltraVBertImageProcessor"),)
 """Classes whose torchvision backend copies the images to float32 arrays in order to pad them."""

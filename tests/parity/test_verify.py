@@ -43,7 +43,11 @@ def pipeline(like, **fields):
     )
 
 
-@pytest.mark.parametrize("like", PROFILES)
+UNVERIFIED = {"torch_float", "torch_corners", "slanext"}
+"""Profiles that cannot be verified here: ``normalize`` may precede a float resize; SLANeXt resizes the longer side."""
+
+
+@pytest.mark.parametrize("like", sorted(PROFILES.keys() - UNVERIFIED))
 def test_each_profile_equals_its_own_library_end_to_end(like):
     need(like)
     certificate = verify(pipeline(like), images=PHOTO_FILES, frozen=False)

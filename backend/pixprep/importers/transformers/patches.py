@@ -211,7 +211,7 @@ PATCHED: dict[str, Patched] = {
         layout="hwc",
         is_float=False,
     ),
-    "VideoLlama3ImageProcessor": Patched(_qwen(HALF, frames=1, merge=1, has_pixels=True), max_ratio=MAX_SIDE),
+    "VideoLlama3ImageProcessor": Patched(_qwen(HALF, frames=1, merge=1, has_pixels=True)),
 }
 """Supported classes that return patches, by name."""
 
