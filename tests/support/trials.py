@@ -13,7 +13,9 @@ from pixprep.serving.repository import trial
 def _trials_in_this_process():
     """Run ONNX files in this process, which has already loaded ONNX Runtime. tests/attacks runs them as users do."""
 
-    def run(command, *, cwd, **_):
+    def run(command, *, cwd, check, **options):
+        if not command[2].endswith(".onnx_trial"):
+            return subprocess.run(command, cwd=cwd, check=check, **options)
         from pixprep.serving.repository import onnx_trial  # noqa: PLC0415  (loads ONNX Runtime)
 
         patch.setattr(onnx_trial, "limit_memory", lambda: None)
