@@ -483,11 +483,10 @@ def _profile(
 def _trtexec(folder: Path, profile: Profile) -> str:
     """Return the trtexec command that builds an engine for a profile."""
     command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
-    for number, end in enumerate(
-        ("min", "opt", "max") if profile else ()
-    ):  # without dynamic dims, trtexec rejects shapes
-        shapes = [f"{name}:{'x'.join(map(str, dims[number]))}" for name, dims in profile.items()]
-        command.append(f"--{end}Shapes={','.join(shapes)}")
+    # without dynamic dims, the profile is empty, and trtexec rejects options for shapes
+    for end, shapes in zip(("min", "opt", "max"), zip(*profile.values(), strict=True), strict=False):
+        sides = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in zip(profile, shapes, strict=True)]
+        command.append(f"--{end}Shapes={','.join(sides)}")
     return shlex.join(command)
 
 
