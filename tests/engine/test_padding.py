@@ -140,5 +140,5 @@ def test_a_gpu_engine_runs_such_padding_on_the_host():
         [*plain, pp.pad(40, 40, value=-1.0)],
         [pp.decode(), pp.pad(64, 64, padding_mode="edge"), pp.resize(height=32, width=32)],
     ):
-        assert pp.Pipeline([*ops, TENSOR]).plan.outputs["tensor"].is_hosts
-    assert not pp.Pipeline([*plain, TENSOR]).plan.outputs["tensor"].is_hosts
+        assert pp.Pipeline([*ops, TENSOR]).plan.outputs["tensor"].unsupported_by_cuda
+    assert not pp.Pipeline([*plain, TENSOR]).plan.outputs["tensor"].unsupported_by_cuda

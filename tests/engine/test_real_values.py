@@ -159,7 +159,7 @@ def test_values_become_luma_unless_the_image_is_gray(color, like):
     assert np.array_equal(ask([*ops, pp.tensor()], png(gray))["tensor"], ask(plain, png(gray))["tensor"])
     patches = ask([*ops, pp.patches(10)], png(colored))["patches"]
     assert np.array_equal(patches[0].reshape(3, 10, 10)[0], expected[:10, :10])
-    assert pp.Pipeline([*ops, pp.tensor()]).plan.outputs["tensor"].is_hosts
+    assert pp.Pipeline([*ops, pp.tensor()]).plan.outputs["tensor"].unsupported_by_cuda
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_resized_values_are_clipped_to_the_range_of_the_pixel_values():
     clipped = pp.normalize(MEAN, STD, scale=1.0, arithmetic="divide", clip=True)
     mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (MEAN, STD))
     assert np.array_equal(ask([*before, clipped, pp.tensor()], image)["tensor"], (values.clip(0, 1) - mean) / std)
-    assert pp.Pipeline([*before, clipped, pp.tensor()]).plan.outputs["tensor"].is_hosts
+    assert pp.Pipeline([*before, clipped, pp.tensor()]).plan.outputs["tensor"].unsupported_by_cuda
 
 
 def test_a_small_result_of_bilinear_without_antialiasing_is_rejected():

@@ -15,7 +15,8 @@ from pixprep import gpu as room
 from pixprep.gpu import samples
 
 OURS = (
-    *("gpu.lanes", "gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.device"),
+    *("gpu.lanes", "gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.hosts"),
+    "gpu.device",
     "training.frameworks.cupy",
 )
 

@@ -365,3 +365,15 @@ def test_a_loader_has_the_batches_of_the_cpu_even_with_broken_samples(on_error):
                 assert np.abs(batch["tensor"].astype(int) - expected["tensor"].astype(int)).mean() < 3
         assert [each.index for each in ours.errors] == [each.index for each in cpu.errors]
         assert len(ours.errors) == 2
+
+
+def test_a_plan_without_cuda_kernels_has_the_pixels_of_the_cpu_engine(gpu):  # noqa: ARG001
+    """The CPU decodes such images, at reduced size if the pipeline allows it, and all tensors are on the GPU."""
+    tensors = [pp.tensor(name="photo"), pp.clahe(from_="small", only="serving"), pp.tensor(name="levels")]
+    pipeline = pp.Pipeline([pp.decode(reduced=True), pp.resize(height=30, width=40, name="small"), *tensors])
+    images = [*mixed(), jpeg(300, 200, progressive=True), jpeg(640, 480, 3)]
+    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
+        same(batch := ours.run_batch(images), theirs.run_batch(images))
+        assert all(type(tensor).__name__ == "Array" for tensor in batch.outputs.values())
+        assert ours.lanes == theirs.lanes
+        assert ours.decoders == theirs.decoders

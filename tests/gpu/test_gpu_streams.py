@@ -191,14 +191,16 @@ OPS = {
     "a fixed size": ([pp.resize(height=24, width=20), pp.tensor()], (4, 2, 0, 2)),
     "open sizes": ([pp.resize(20, max_size=40), pp.normalize(), pp.tensor()], (4, 2, 0, 2)),
     "open sizes, changed levels": ([pp.resize(20, max_size=40), pp.contrast(1.5), pp.tensor()], (6, 2, 0, 2)),
-    "a step on the host": ([pp.resize(height=24, width=20), pp.rotate(5, like="dali"), pp.tensor()], (0, 256, 0, 6)),
+    "a step of the CPU": ([pp.resize(height=24, width=20), pp.clahe(only="serving"), pp.tensor()], (0, 128, 0, 128)),
 }
 
 
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", OPS)
 def test_images_of_all_sizes_share_the_launches_of_their_chunk(name):
-    """Each of the two chunks needs one upload, and one wait at its end."""
+    """Each of the two chunks needs one upload, and one wait at its end. If the CPU runs the plan, only each tensor is
+    copied to the GPU.
+    """
     ops, expected = OPS[name]
     images = [jpeg(30 + index, 40 + 3 * index % 64, index) for index in range(128)]
     pipeline = pp.Pipeline([pp.decode(), *ops])
@@ -292,13 +294,15 @@ def test_a_kernel_that_is_called_again_does_not_wait_for_its_last_upload(gpu):
     assert COUNTS["waits"] == 2
 
 
-def test_a_closed_engine_has_no_threads_and_no_decoder(gpu):
+@pytest.mark.parametrize(("ops", "decoders"), [([], 1), ([pp.clahe()], 0)], ids=["GPU", "CPU"])
+def test_a_closed_engine_has_no_threads_and_no_decoder(gpu, ops, decoders):
+    """If the CPU runs the plan, there is never a decoder of nvImageCodec."""
     before = threading.active_count()
-    # the blur runs on the host
-    with on_gpu(PIPELINE.inserting(pp.gaussian_blur(5, 1.0, like="opencv")), threads=1) as engine:
+    with on_gpu(PIPELINE.inserting(*ops) if ops else PIPELINE, threads=2) as engine:
         engine.run_batch(mixed())
-        assert sum(thread.name.startswith("pixprep-host") for thread in threading.enumerate()) == 1
-        assert len(gpu.codec.Decoder.alive) == 1
+        assert threading.active_count() > before
+        assert len(gpu.codec.Decoder.alive) == decoders
+        engine.trim()
     assert threading.active_count() == before
     assert not gpu.codec.Decoder.alive  # a living decoder would keep nvImageCodec's threads and device memory
     engine.close()  # a user may close an engine after a with statement has closed it

@@ -91,6 +91,15 @@ def test_the_reduced_decoding_fraction_is_explained():
     assert not any("1/2" in line for line in explained(pp.decode(), *ops))
 
 
+def test_parts_without_cuda_kernels_are_named():
+    ops = [pp.resize(height=40, width=40), pp.elastic(), pp.aug_mix(), pp.tensor()]
+    text = explain(pp.Pipeline([pp.decode(), *ops]))
+    serving, training = text.split("pipeline in training")
+    line = '  with device="gpu", the CPU runs this pipeline: no CUDA kernels for elastic, aug_mix\n'
+    assert line in training
+    assert "CUDA" not in serving
+
+
 def test_per_request_inputs_are_explained():
     tail = [pp.flip(when="turned"), pp.letterbox(8, 8, fill="paint"), pp.tensor()]
     lines = explained(pp.decode(), pp.crop(box="boxes"), *tail)

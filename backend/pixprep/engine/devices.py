@@ -27,13 +27,16 @@ class Device(Protocol):
     """Interface between an engine and a device.
 
     Attributes:
-        lanes: Number of engine threads that may process chunks in parallel.
+        lanes: Number of engine threads that may process chunks in parallel. It may depend on the plan.
     """
 
     lanes: int
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
-        """Return the decoder for a plan. ``damage`` defaults to ``strict`` on the CPU and ``structural`` on a GPU."""
+        """Return the decoder for a plan. An engine calls this method once, before any other method.
+
+        ``damage`` defaults to ``strict`` on the CPU and ``structural`` on a GPU.
+        """
 
     def kernel(self, plan: TensorPlan) -> Kernel:
         """Return the compiled kernel for a plan."""

@@ -1,6 +1,8 @@
 """Device of an engine that runs on an NVIDIA GPU.
 
-The device has two lanes. While one chunk is decoded, the host reads the other chunk or the kernels process it.
+The device has two lanes. While one chunk is decoded, the host reads the other chunk or the kernels process it. If a
+plan has a step without a CUDA kernel, the CPU runs the whole plan with one lane per core, and the tensors are copied to
+the GPU.
 """
 
 from __future__ import annotations
@@ -8,14 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import cupy
 import numpy as np
 
-from pixprep.cores import cores
+from pixprep.engine.cpu import Cpu
 from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.engine.kernels import Array
@@ -27,6 +28,7 @@ from pixprep.gpu.decoder import GpuDecoder
 from pixprep.gpu.hosts import HostKernel
 from pixprep.gpu.kernel import GpuKernel
 from pixprep.gpu.lanes import Lane, Queued
+from pixprep.gpu.nvimagecodec import on_host
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import DType
@@ -53,8 +55,7 @@ class Gpu:
 
     Args:
         index: Index of the GPU in CUDA's order.
-        threads: Number of host threads for plans whose kernels run on the host. Default: number of cores that this
-            process may use.
+        threads: Number of CPU threads for plans that the CPU runs. Default: number of cores that this process may use.
 
     Raises:
         SetupError: The GPU or its driver is missing.
@@ -84,7 +85,9 @@ class Gpu:
         CUDA's per-thread default stream has the same address in every thread.
         """
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(threads or cores(), "pixprep-host")
+        self._threads = threads
+        self._cpu: Cpu | None = None
+        """CPU that runs the plan. None if all of its steps have CUDA kernels."""
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``.
@@ -92,6 +95,17 @@ class Gpu:
         Raises:
             SetupError: nvImageCodec cannot decode on this machine, or its pixels differ from libjpeg-turbo's.
         """
+        if unsupported := plan.unsupported_by_cuda:
+            log.info(
+                "the CPU runs this pipeline, because it has parts without CUDA kernels: %s", ", ".join(unsupported)
+            )
+            self._cpu = Cpu(self._threads)
+            self.lanes = self._cpu.lanes
+            if not plan.takes:
+                self._decoder = self._cpu.decoder(plan, options)
+            else:
+                self._decoder = PixelsDecoder(plan, options.limits, of=self.array, ready=_on_host)
+            return self._decoder
         with self.lane():
             if plan.clip:
                 is_host = options.damage == "strict" or options.decoder == "cpu"
@@ -104,13 +118,14 @@ class Gpu:
         return self._decoder
 
     def kernel(self, plan: TensorPlan) -> GpuKernel | HostKernel:
-        """See ``Device``. Compiles the kernels with NVRTC, unless the plan runs on the host.
+        """See ``Device``. Compiles the kernels with NVRTC, unless the CPU runs the plan.
 
         Raises:
             SetupError: The kernels do not compile, or their values differ from the CPU's.
         """
-        if plan.is_hosts:
-            return HostKernel(plan, self._threads, self.lane)
+        if self._cpu is not None:
+            return HostKernel(plan)
+        assert not plan.unsupported_by_cuda, plan.unsupported_by_cuda
         with self.lane():
             return checked_kernel(plan)
 
@@ -205,7 +220,9 @@ class Gpu:
         """See ``Device``. If the GPU has stopped working, no memory is freed."""
         if not self.is_working():
             return
-        if self._decoder is not None:
+        if self._cpu is not None:
+            self._cpu.trim()
+        elif self._decoder is not None:
             with self.lane():
                 self._decoder.trim()
         with self._lock:
@@ -238,7 +255,6 @@ class Gpu:
         """See ``Device``."""
         if self._decoder is not None:
             self._decoder.close()
-        self._threads.shutdown()
         self.trim()
 
 
@@ -272,3 +288,8 @@ def _readable(pixels: Any) -> Any:
         return cupy.asarray(np.ascontiguousarray(pixels))
     is_readable = pixels.strides[1:] == (pixels.shape[2], 1) and pixels.strides[0] >= 0
     return pixels if is_readable else cupy.ascontiguousarray(pixels)
+
+
+def _on_host(pixels: Any) -> Any:
+    """Return a caller's pixels in host memory. Pixels in device memory are copied, after the work of the lane."""
+    return on_host(_readable(pixels)) if isinstance(pixels, cupy.ndarray) else pixels

@@ -1,14 +1,12 @@
-"""Runs plans without a CUDA kernel. The GPU decodes the images, and the cores of the host run the CPU kernels.
+"""Runs plans without a CUDA kernel: the CPU decodes the images and computes the tensors, which are copied to the GPU.
 
-Such a plan contains a custom operator, a step that is applied to the whole photo before the geometry, or a step that is
-not implemented in CUDA, such as an elastic deformation.
+Such a plan contains a custom operator, or a step that is not implemented in CUDA, such as an elastic deformation
+(``Plan.unsupported_by_cuda``). Nothing is decoded on the GPU, because its pixels would have to be copied to the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -18,55 +16,39 @@ import numpy as np
 from pixprep.engine.kernels.staged import kernel_of
 from pixprep.errors import ImageError
 from pixprep.gpu.kernel import lay
-from pixprep.gpu.nvimagecodec import all_on_host
+from pixprep.gpu.lanes import current_lane
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.steps.operators import Extern
 
 
 class HostKernel:
-    """Kernel of a plan that runs on the host; see ``Kernel``. The pixels and the tensors are on the GPU.
+    """Kernel of a plan that runs on the host; see ``Kernel``. The tensors are on the GPU."""
 
-    Args:
-        plan: Plan of the tensor.
-        threads: Pool of threads that run the CPU kernel.
-        lane: Function that returns a context manager for a CUDA stream. Operators on CuPy arrays run in it.
-    """
-
-    def __init__(self, plan: TensorPlan, threads: Executor, lane: Callable[[], AbstractContextManager[None]]) -> None:
-        self._kernel, self._threads, self._lane = kernel_of(plan, self._call), threads, lane
+    def __init__(self, plan: TensorPlan) -> None:
+        self._kernel = kernel_of(plan, _call)
 
     def run(
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
     ) -> Mapping[int, ImageError]:
-        """See ``Kernel.run``. Copies each image to the host once, and each tensor back to the GPU.
-
-        The host waits twice: once until all images are copied, and once until all tensors are copied.
-        """
-        distinct = {id(image): image for image in images}
-        pixels = dict(zip(distinct, all_on_host(list(distinct.values())), strict=True))
+        """See ``Kernel.run``. The images are on the host, and each tensor is copied to the GPU."""
         hosts = [_pinned(outs[place].shape, outs[place].dtype) for place in places]
-
-        def work(index: int) -> Mapping[int, ImageError] | None:
-            return self._kernel.run([pixels[id(images[index])]], [placements[index]], hosts, [index])
-
-        failed = list(self._threads.map(work, range(len(images))))
-        stream = cupy.cuda.get_current_stream()
+        failed = self._kernel.run(images, placements, hosts, range(len(hosts)))
+        lane = current_lane()
         for host, place in zip(hosts, places, strict=True):
             if outs[place].flags.c_contiguous:
-                outs[place].data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+                outs[place].data.copy_from_host_async(host.ctypes.data, host.nbytes, lane.stream)
             else:
                 lay(cupy.asarray(host), outs[place])
-        stream.synchronize()
-        return {index: errors[0] for index, errors in enumerate(failed) if errors}
+        lane.held += hosts
+        return failed or {}
 
-    def _call(self, call: Extern, array: Any, **result: Any) -> Any:
-        """See ``staged.Run``."""
-        if "cupy" not in call.operator.arrays:
-            return call.run(array, **result)
-        with self._lane():
-            made = cupy.ascontiguousarray(call.run(cupy.asarray(array), **result))
-            return made.get()
+
+def _call(call: Extern, array: Any, **result: Any) -> Any:
+    """See ``staged.Run``."""
+    if "cupy" not in call.operator.arrays:
+        return call.run(array, **result)
+    return cupy.ascontiguousarray(call.run(cupy.asarray(array), **result)).get()
 
 
 def _pinned(shape: Sequence[int], dtype: Any) -> Any:

@@ -57,6 +57,7 @@ class Lane:
         images: nvImageCodec images into which the next chunk is decoded.
         sizes: Size in bytes of the pixel buffer of each of these images.
         device: Device memory of the latest ``upload``, a CuPy array of uint8.
+        held: Objects that own the host memory from which queued work copies.
     """
 
     def __init__(self) -> None:
@@ -162,6 +163,7 @@ class Lane:
         self._middle = None
         self.images: list[Any] = []
         self.sizes: list[int] = []
+        self.held: list[Any] = []
 
     def _reuse(self) -> None:
         """Discard all blocks except the largest one, which is reused.
@@ -170,6 +172,7 @@ class Lane:
         """
         del self._blocks[:-1]
         self._used, self._is_behind = 0, False
+        self.held.clear()
 
 
 def current_lane() -> Lane:

@@ -333,26 +333,19 @@ def to_array(image: Any) -> Any:
 
 
 def on_host(pixels: Any) -> U8:
-    """Copy pixels with any row stride to host memory."""
-    return all_on_host([pixels])[0]
-
-
-def all_on_host(images: Sequence[Any]) -> list[U8]:
-    """Copy images with any row stride to host memory, and wait once until all copies are complete.
+    """Copy pixels with any row stride to host memory, and wait until the copy is complete.
 
     For strided rows, CuPy's own copy would compile a kernel.
     """
-    stream, copies = cupy.cuda.get_current_stream(), []
-    for image in images:
-        height, width, channels = image.shape
-        assert image.dtype == np.uint8
-        assert image.strides[1:] == (channels, 1)
-        n_bytes = (height - 1) * image.strides[0] + width * channels
-        host = np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)
-        image.data.copy_to_host_async(host.ctypes.data, n_bytes, stream)
-        copies.append(as_strided(host, image.shape, image.strides))
+    height, width, channels = pixels.shape
+    assert pixels.dtype == np.uint8
+    assert pixels.strides[1:] == (channels, 1)
+    n_bytes = (height - 1) * pixels.strides[0] + width * channels
+    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)
+    stream = cupy.cuda.get_current_stream()
+    pixels.data.copy_to_host_async(host.ctypes.data, n_bytes, stream)
     stream.synchronize()
-    return copies
+    return as_strided(host, pixels.shape, pixels.strides)
 
 
 def _stream(name: str) -> Any:

@@ -19,6 +19,7 @@ from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
 from pixprep.plan.steps.operators import Extern
+from pixprep.plan.steps.step import Traits
 from pixprep.plan.tile_grids import TileGrid
 from pixprep.spec import NO_PADDING, BoxFormat, Luma, MaskDType, Own, Preset, TargetDType, TensorSpec
 
@@ -78,16 +79,21 @@ class TensorPlan:
         return (*cast("list[Extern]", [step for step in self.geometry.levels if step.is_call]), *self.calls)
 
     @property
-    def is_hosts(self) -> bool:
-        """Whether the plan runs on the host even if the device is a GPU.
+    def unsupported_by_cuda(self) -> tuple[str, ...]:
+        """Names of the parts of the plan that have no CUDA kernel.
 
-        Plans with custom operators, and plans with steps that have no CUDA kernel, run on the host.
+        If there are any, the CPU decodes the images and computes all tensors, even if the device is a GPU.
         """
-        is_any = any(each.is_hosts for each in traits(*self.geometry.levels))
-        is_any |= self.geometry.resize is not None and PROFILES[self.geometry.resize.like].is_hosts
-        is_any |= self.fill_value is not None or self.luma is not None
-        is_any |= any(step.operation == "clip" for step in self.arithmetic)
-        return is_any or bool(self.operators or self.geometry.photo or self.spec.patches)
+        resize, steps = self.geometry.resize, traits(*self.geometry.levels)
+        found = [_name(each) for each in steps if each.is_hosts]
+        found += ["resize"] * (resize is not None and PROFILES[resize.like].is_hosts)
+        found += ["steps on the whole image"] * bool(self.geometry.photo)
+        found += ["a fill value"] * (self.fill_value is not None) + ["luma"] * (self.luma is not None)
+        found += ["clipped values"] * any(step.operation == "clip" for step in self.arithmetic)
+        found += ["patches"] * (self.spec.patches is not None) + [
+            f"the operator {each.operator}" for each in self.operators
+        ]
+        return tuple(dict.fromkeys(found))
 
     @property
     def frame(self) -> TensorPlan:
@@ -182,6 +188,12 @@ class TensorPlan:
             batch = ", and in a batch to its largest image" if spec.is_open else ""
             yield f"padded with {', '.join(f'{value:g}' for value in spec.padding.value)} below and on the right{batch}"
         yield from map(str, self.calls)
+
+
+def _name(step: Traits) -> str:
+    """Return the type of the op that a step belongs to, as in a pipeline file. Other steps return their own type."""
+    config = getattr(step, "__struct_config__", None)
+    return str((config and config.tag) or type(step).__name__.lower())
 
 
 _MEANINGS = {

@@ -157,6 +157,13 @@ class Plan:
         return self.leaves[placed.leaf]
 
     @property
+    def unsupported_by_cuda(self) -> tuple[str, ...]:
+        """Names of the parts of all tensors that have no CUDA kernel; see ``TensorPlan``."""
+        plans = [each for leaf in self.leaves for each in leaf.tensors.values()]
+        plans += [each.frames for leaf in self.leaves for each in leaf.flows.values()]
+        return tuple(dict.fromkeys(name for each in plans for name in each.unsupported_by_cuda))
+
+    @property
     def is_packed(self) -> bool:
         """Whether the patches of all images are concatenated, because the number of patches depends on the image."""
         outputs = self.outputs.values()

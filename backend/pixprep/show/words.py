@@ -43,6 +43,8 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         )
         lines.append("  the values then differ slightly from the library's")
         lines.append(f"  e.g. {height} x {width}: at 1/{_denominator(plan, height, width)}")
+    if unsupported := plan.unsupported_by_cuda:
+        lines.append(f'  with device="gpu", the CPU runs this pipeline: no CUDA kernels for {", ".join(unsupported)}')
     for name in plan.outputs:
         spec = pipeline.outputs[name].spec
         lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes per image"]
