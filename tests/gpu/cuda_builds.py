@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import pixprep as pp
-from gpu.cuda_cases import other_channels, plan_of, resizes
+from gpu.cuda_cases import other_channels, patch_cases, plan_of, resizes
 from pixprep.gpu import launch, nvrtc
 from pixprep.plan.profiles import PROFILES
 
@@ -50,6 +50,10 @@ def builds():
     """
     made = {}
     for plan in other_channels():
+        for plain in (False, True):
+            made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
+        made[tuple(launch.levels_options(plan))] = launch.levels_code()
+    for plan, _ in patch_cases():
         for plain in (False, True):
             made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
         made[tuple(launch.levels_options(plan))] = launch.levels_code()

@@ -5,7 +5,7 @@ every arithmetic.
 library covers every arithmetic except ``fixed``, which the taps of the real libraries cover.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import get_args
 
@@ -144,6 +144,49 @@ def _real():
     chain = [pp.normalize(mean=0.5, std=0.25), pp.normalize(scale=3, arithmetic="multiply"), pp.normalize(scale=1 / 7)]
     yield plan_of(pp.resize(45, **resize, antialias=True), pp.center_crop(43, 41), *chain, gray, color="gray")
     yield plan_of(pp.resize(height=40, width=40, **resize), half)  # one of the images already has this size
+
+
+def patch_cases():
+    """Yield pairs of (plan, images) for tensors of patches, tiles and slices. The images fit the plan."""
+    for index, plan in enumerate(_patched()):
+        batch = []
+        for image in images(index, len(plan.channels)):
+            with suppress(pp.ImageError):  # the aspect ratio of some images is too extreme
+                plan.geometry.place(*image.shape[:2])
+                batch.append(image)
+        yield plan, batch
+
+
+def _patched():
+    """Yield plans with patches, tiles and slices in every layout, for each kernel that writes them."""
+    multiple = {"min_pixels": 56 * 56, "max_pixels": 28 * 28 * 9, "multiple": 28}
+    for like, name in (("pillow", "bicubic"), ("opencv", "bicubic"), ("tensorflow", "bilinear")):
+        sized = pp.resize_to_pixels(**multiple, like=like, filter=name)
+        merged = pp.patches(14, merge_size=2, temporal_patch_size=2)
+        yield plan_of(sized, pp.normalize(mean=(0.1, 0.5, 0.9)), merged, color="bgr")
+    frames = pp.patches(14, temporal_patch_size=3, layout="tchw", dtype="uint8")
+    changes = [pp.contrast(1.4), pp.hue(0.1), pp.rotate(20)]
+    yield plan_of(pp.resize_to_pixels(**multiple), *changes, frames)
+    for dtype, layout in (("float16", "hwc"), ("uint8", "chw")):
+        within = pp.patches(16, max_patches=30, layout=layout, dtype=dtype, flat=False)
+        yield plan_of(pp.resize_to_patches(patch_size=16, max_patches=30), within)
+    gray = pp.patches(12, merge_size=3, layout="hwc", temporal_patch_size=2)
+    yield plan_of(pp.pad(square=True, fill=9), pp.resize(height=72, width=108), pp.flip(), gray, color="gray")
+    grids = {"tile_size": 28, "grids": [(1, 2), (2, 1), (2, 2), (1, 3), (3, 1)]}
+    for fit, tiles in (
+        ("center", {"thumbnail": "first", "thumbnail_of_one": True}),
+        ("stretch", {"thumbnail": "last"}),
+        ("stretch", {"omit_one": True}),
+        ("top_left", {"max_tiles": 4}),
+    ):
+        resize = pp.resize_to_tiles(**grids, choose="resolution", fit=fit)
+        yield plan_of(resize, pp.normalize(mean=(0.1, 0.5, 0.9)), pp.tiles(28, **tiles), color="bgr")
+    yield plan_of(
+        pp.flip(), pp.resize_to_slices(rule="minicpm", slice_size=42, multiple=28, max_slices=9), pp.slice_patches(14)
+    )
+    cut = {"slice_size": 32, "multiple": 32, "min_slices": 2, "max_slices": 6, "patch_size": 16, "tolerance": 2.0}
+    lfm2 = pp.resize_to_slices(rule="lfm2", min_pixels=1024, max_pixels=2048, **cut)
+    yield plan_of(lfm2, pp.slice_patches(16, max_patches=8))
 
 
 def _windows(method, passes, axis):  # noqa: ARG001

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from pixprep.engine.kernels.kernel import CpuKernel
 from pixprep.gpu import launch, structs
 from pixprep.gpu.canvases import canvas_plan, needs_canvases
 from pixprep.gpu.fill import PixelBuffer
+from pixprep.gpu.targets import split
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 SHIM = Path(__file__).parents[1] / "shim" / "shim.cpp"
@@ -57,11 +59,11 @@ def build_code(code, options, folder, *, sanitize=False):
     return ctypes.CDLL(str(path))
 
 
-def build_all(plans, folder, *, sanitize=False):
+def build_all(plans, folder, *, sanitize=False, plain=False):
     """Build the shims for all plans in advance, two at a time."""
     makers = {}
     for plan in plans:
-        makers[tuple(launch.options(plan))] = build, plan
+        makers[tuple(launch.options(plan, plain=plain))] = partial(build, plain=plain), plan
         if needs_canvases(plan):
             makers[("levels", *launch.levels_options(plan))] = build_levels, plan
     with ThreadPoolExecutor(2) as pool:
@@ -111,9 +113,19 @@ def placed(plan, images):
 def prepare(plan, images, outs, *, room, placements=None, **options):
     """Return the prepared launch of a plan."""
     pixels = [PixelBuffer(image.ctypes.data, *image.shape[:2], image.strides[0]) for image in images]
-    tensors = [out.ctypes.data for out in outs]
-    layouts = np.array([structs.layout(plan.spec.view(out, "chw")) for out in outs], structs.LAYOUT)
-    return launch.prepare(plan, pixels, placements or placed(plan, images), tensors, layouts, room=room, **options)
+    tensors, placements = [out.ctypes.data for out in outs], placements or placed(plan, images)
+    if plan.spec.patches is None:
+        layouts = np.array([structs.layout(plan.spec.view(out, "chw")) for out in outs], structs.LAYOUT)
+    else:
+        (pixels, placements, tensors, layouts), is_padded = split(plan.spec, pixels, placements, tensors)
+        for out, is_one in zip(outs, is_padded, strict=True):
+            out[...] = 0 if is_one else out
+    return launch.prepare(plan, pixels, placements, tensors, layouts, room=room, **options)
+
+
+def empty(plan, placements, value):
+    """Return a tensor for each placement, in which every value is ``value``."""
+    return [np.full(plan.spec.shape_of(*each.views), value, plan.spec.dtype) for each in placements]
 
 
 def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, corrupt=None):
@@ -130,7 +142,7 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
         corrupt: Function that may change the launch.
     """
     images, guards = zip(*(odd(image, index) for index, image in enumerate(images)), strict=True)
-    outs = [np.full(plan.spec.shape, 77, plan.spec.dtype) for _ in images]
+    outs = empty(plan, placements or placed(plan, images), 77)
     room = Room()  # the memory must live until the end
     prepared = prepare(plan, images, outs, room=room, placements=placements, plain=plain, middle_bytes=middle_bytes)
     if corrupt:
@@ -156,23 +168,24 @@ def run(library, plan, images, *, placements=None, levels=None, plain=False, mid
 def expected(plan, images, placements=None):
     """Return the tensors that the CPU kernel computes. Other tests check that these tensors equal Pillow's."""
     kernel = CpuKernel(plan)
-    outs = [np.full(plan.spec.shape, 78, plan.spec.dtype) for _ in images]
+    outs = empty(plan, placements or placed(plan, images), 78)
     padded = [np.ascontiguousarray(np.dstack([i, i[:, :, :1]])) if i.shape[2] == 3 else i for i in images]
     kernel.run(padded, placements or placed(plan, images), outs, range(len(outs)))
     return outs
 
 
 def sanitized(folder):
-    """Run every seventh case, each time with a different geometry, and lists of steps on pixel values.
+    """Run every seventh case, each time with a different geometry, all patches, and lists of steps on pixel values.
 
     An access outside the arrays ends the process with a report.
     """
-    from gpu.cuda_cases import cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
+    from gpu.cuda_cases import cases, patch_cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
     from gpu.level_cases import cases as level_cases  # noqa: PLC0415
 
     count = 0
     with synthetic_library():
-        made = [*((plan, images, None) for plan, images in cases(every=7)), *level_cases()]
+        found = [*cases(every=7), *patch_cases()]
+        made = [*((plan, images, None) for plan, images in found), *level_cases()]
         build_all((plan for plan, *_ in made), folder, sanitize=True)
         for plan, images, placements in made:
             levels = build_levels(plan, folder, sanitize=True) if needs_canvases(plan) else None

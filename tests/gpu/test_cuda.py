@@ -11,7 +11,7 @@ import pytest
 
 import pixprep as pp
 from gpu import cuda_builds, cuda_shim
-from gpu.cuda_cases import PASSES, cases, images, other_channels, plan_of, synthetic_library
+from gpu.cuda_cases import PASSES, cases, images, other_channels, patch_cases, plan_of, synthetic_library
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.gpu import launch, nvrtc, structs
 from pixprep.gpu.canvases import needs_canvases
@@ -36,7 +36,7 @@ def _synthetic():
 )
 def test_the_kernels_compile_for_every_gpu_without_register_spills(capability, every):
     """A spilled register would be stored in slow memory. ``make gpu-installs`` checks all other sets of options."""
-    plans = [*(plan for plan, _ in cases()), *other_channels()]
+    plans = [*(plan for plan, _ in (*cases(), *patch_cases())), *other_channels()]
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan in plans}
     assert len({*variants.values()}) == 2  # one from fast.cu, and one from plain.cu
     with ThreadPoolExecutor(2) as pool:
@@ -150,6 +150,43 @@ def test_a_fourth_channel_and_one_of_three_equal_the_cpu(folder, plain):
         batch = images(5)
         found = cuda_shim.run(library, plan, batch, plain=plain or not launch.is_fast(plan))
         assert all(map(np.array_equal, found, cuda_shim.expected(plan, batch)))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "plain", [False, pytest.param(True, marks=pytest.mark.slow(reason="the plain kernels of the same plans"))]
+)
+def test_patches_tiles_and_slices_equal_the_cpu(folder, plain):
+    cuda_shim.build_all((plan for plan, _ in patch_cases()), folder, plain=plain)
+    count = 0
+    for plan, batch in patch_cases():
+        levels = cuda_shim.build_levels(plan, folder) if needs_canvases(plan) else None
+        library = cuda_shim.build(plan, folder, plain=plain)
+        ours = cuda_shim.run(library, plan, batch, levels=levels, plain=plain or not launch.is_fast(plan))
+        for image, our, their in zip(batch, ours, cuda_shim.expected(plan, batch), strict=True):
+            assert np.array_equal(our, their), (plan.spec, image.shape, np.argwhere(our != their)[:3])
+            count += 1
+    assert count > 100
+
+
+WRONG_ORDERS = {
+    "merge windows": ("row % MERGE * MERGE + column % MERGE", "column % MERGE * MERGE + row % MERGE"),
+    "channels": ("c * layout.strides[0] + index", "(PLANES - 1 - c) * layout.strides[0] + index"),
+    "frames": ("frame * FRAME_STRIDE", "frame"),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", WRONG_ORDERS)
+def test_the_comparison_of_patches_detects_a_wrong_order(folder, name):
+    """As a negative control, a term of the position of a value is wrong."""
+    plan, batch = next(patch_cases())
+    code = launch.code(plan)
+    before, after = WRONG_ORDERS[name]
+    assert code.count(before) == 1
+    library = cuda_shim.build_code(code.replace(before, after), launch.options(plan), folder)
+    ours = cuda_shim.run(library, plan, batch[-3:])
+    assert not any(map(np.array_equal, ours, cuda_shim.expected(plan, batch[-3:])))
 
 
 @needs_compiler

@@ -9,6 +9,12 @@
 //     -DFOURTH=1          the tensor has a constant fourth channel
 //     -DINTERLEAVED=1     the channels of a pixel are adjacent in the tensor (HWC)
 //     -DVALUE=TYPE        unsigned integer type with the size of a tensor value (8, 16 or 32 bits)
+//     -DPATCH_HEIGHT=14   size of a patch in a tensor of patches, 0 for all other tensors
+//     -DPATCH_WIDTH=14
+//     -DMERGE=2           edge length of a merge window in patches
+//     -DSLICES=1          the image may be cut into several slices
+//     -DFRAMES=2          number of frames of a patch; each value is written to all of them
+//     -DFRAME_STRIDE=588  stride between consecutive frames of a patch, in values
 
 #define TILE_WIDTH 64   // threads per block in x
 #define TILE_HEIGHT 4   // threads per block in y
@@ -50,15 +56,40 @@ __device__ static inline int clip8(int level) {
     return level < 0 ? 0 : level > 255 ? 255 : level;
 }
 
-// Return the index of a value in the tensor or in the canvas: channel c of the pixel (x, y). A tensor has less than 2^31
-// bytes, so that an int suffices.
-__device__ static inline int tensor_index(const struct Layout &layout, int c, int x, int y) {
-    return c * layout.strides[0] + y * layout.strides[1] + x * layout.strides[2];
+// Return the index of the first channel of the pixel (x, y) in the tensor or in the canvas. In a tensor of patches, it is
+// the index in the first frame of the patch. A tensor without patches has less than 2^31 bytes, so that an int suffices.
+#if PATCH_WIDTH
+typedef long long Index;
+__device__ static inline Index pixel_index(const struct Layout &layout, unsigned x, unsigned y) {
+    unsigned row = y / PATCH_HEIGHT, column = x / PATCH_WIDTH;
+    Index index = y % PATCH_HEIGHT * layout.strides[1] + x % PATCH_WIDTH * layout.strides[2];
+#if SLICES
+    unsigned slices_per_row = layout.width / PATCH_WIDTH / layout.columns;
+    index += (row / layout.rows * slices_per_row + column / layout.columns) * layout.slice_stride;
+    row %= layout.rows;
+    column %= layout.columns;
+#endif
+    unsigned window = row / MERGE * (layout.columns / MERGE) + column / MERGE;
+    unsigned patch = window * (MERGE * MERGE) + row % MERGE * MERGE + column % MERGE;
+    return index + patch * layout.patch_stride;
+}
+#else
+typedef int Index;
+__device__ static inline Index pixel_index(const struct Layout &layout, int x, int y) {
+    return y * layout.strides[1] + x * layout.strides[2];
+}
+#endif
+
+// Write a value of channel c of a pixel, whose first channel has the given index, to all frames. T is VALUE, or a vector
+// of values that are contiguous.
+template <typename T>
+__device__ static inline void put_value(VALUE *tensor, const struct Layout &layout, int c, Index index, T value) {
+    for (int frame = 0; frame < FRAMES; ++frame) *(T *)(tensor + (c * layout.strides[0] + index + frame * FRAME_STRIDE)) = value;
 }
 
-// Write the constant fourth channel of the pixel (x, y), if the tensor has such a channel.
-__device__ static inline void put_fourth(const struct Plan &plan, const struct Layout &layout, VALUE *tensor, int x, int y) {
-    if (FOURTH) tensor[tensor_index(layout, CHANNELS, x, y)] = (VALUE)plan.fourth;
+// Write the constant fourth channel of a pixel, if the tensor has such a channel.
+__device__ static inline void put_fourth(const struct Plan &plan, const struct Layout &layout, VALUE *tensor, Index index) {
+    if (FOURTH) put_value(tensor, layout, CHANNELS, index, (VALUE)plan.fourth);
 }
 
 // Round a value to float16, with ties to even, and return its bits. The absolute value must be below 65520. From

@@ -34,7 +34,7 @@ from pixprep.plan.steps.levels import (
     Tone,
 )
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import BlendLike, PaddingMode
+from pixprep.spec import BlendLike, PaddingMode, TensorSpec
 
 U8 = npt.NDArray[np.uint8]
 Size = tuple[int, int]
@@ -65,10 +65,8 @@ def canvas_plan(plan: TensorPlan) -> TensorPlan:
     """
     if not plan.has_canvas:
         return plan
-    height, width = plan.spec.lengths["h"], plan.spec.lengths["w"]
     decoded = sorted(zip(plan.channels, plan.fill, strict=True))
-    shape = height, width, len(decoded)
-    spec = replace(plan.spec, shape=shape, dtype="uint8", layout="hwc", low=0.0, high=255.0, fourth=None)
+    spec = TensorSpec(shape=(-1, -1, len(decoded)), dtype="uint8", layout="hwc", low=0.0, high=255.0)
     channels, fill = zip(*decoded, strict=True)
     return replace(plan, spec=spec, fill=fill, channels=channels, arithmetic=())
 

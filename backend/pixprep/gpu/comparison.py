@@ -93,7 +93,7 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
     if canvases.needs_canvases(plan):  # also run every step of levels.cu, which the placements may not use
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
-    shapes = [plan.spec.shape_of(*placement.size) for placement in placements]
+    shapes = [plan.spec.shape_of(*placement.views) for placement in placements]
     whole: Any
     outs: Any
     whole, outs = (

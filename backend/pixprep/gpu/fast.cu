@@ -301,7 +301,10 @@ second_pass(const struct Image *images, const struct Plan plan) {
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
     bool is_near = layout.strides[2] == (INTERLEAVED ? PLANES : 1) && layout.strides[1] % PIXELS == 0 &&
                    (INTERLEAVED || layout.strides[0] % PIXELS == 0);
-    bool is_whole = is_near && layout.width % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
+    bool is_whole = is_near && (PATCH_WIDTH ? PATCH_WIDTH : layout.width) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
+    Index indices[PIXELS];
+    for (int i = 0; i < PIXELS; ++i)
+        indices[i] = i && PATCH_WIDTH % PIXELS == 0 ? indices[0] + i * layout.strides[2] : pixel_index(layout, x + i, y);
     for (int part = 0; part < PLANES; ++part) {  // each iteration writes one vector of values, if it is contiguous
         struct Values values;
         int channels[PIXELS], pixels[PIXELS];
@@ -310,10 +313,11 @@ second_pass(const struct Image *images, const struct Plan plan) {
             pixels[i] = INTERLEAVED ? (part * PIXELS + i) / PLANES : i;
             values.of[i] = tables[channels[i]][clip8(levels[channels[i]][pixels[i]])];
         }
-        if (is_whole) *(struct Values *)(image.tensor + tensor_index(layout, channels[0], x + pixels[0], y)) = values;
+        if (is_whole) put_value(image.tensor, layout, channels[0], indices[pixels[0]], values);
         else
             for (int i = 0; i < PIXELS; ++i)
-                if (x + pixels[i] < layout.width) image.tensor[tensor_index(layout, channels[i], x + pixels[i], y)] = values.of[i];
+                if (x + pixels[i] < layout.width) put_value(image.tensor, layout, channels[i], indices[pixels[i]], values.of[i]);
     }
-    for (int i = 0; i < PIXELS && x + i < layout.width; ++i) put_fourth(plan, layout, image.tensor, x + i, y);
+    for (int i = 0; i < PIXELS; ++i)
+        if (x + i < layout.width) put_fourth(plan, layout, image.tensor, indices[i]);
 }

@@ -18,6 +18,7 @@ from pixprep.gpu.canvases import canvas_plan, needs_canvases
 from pixprep.gpu.fill import PixelBuffer
 from pixprep.gpu.lanes import current_lane
 from pixprep.gpu.structs import IMAGE, LEVEL_THREADS, TILE
+from pixprep.gpu.targets import split
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.spec import NO_PADDING, TensorSpec
@@ -61,7 +62,14 @@ class GpuKernel:
         if not images:
             return
         spec = self._plan.spec
-        if self._is_fixed:
+        if spec.patches is not None:
+            own = [outs[place] for place in places]
+            begins = [tensor.data.ptr for tensor in own]
+            (images, placements, tensors, layouts), is_padded = split(spec, images, placements, begins)
+            _fill([tensor for tensor, is_one in zip(own, is_padded, strict=True) if is_one], spec)
+            if not images:
+                return
+        elif self._is_fixed:
             first, stride, planes = outs.data.ptr, outs.strides[0], spec.view(outs[0], "chw")
             tensors = [first + stride * place for place in places]
             layouts = np.array([structs.layout(planes)], structs.LAYOUT)

@@ -19,6 +19,7 @@ from pixprep.engine.kernels.resampling import formula
 from pixprep.gpu.canvases import KINDS, Canvases, canvas_plan, needs_canvases
 from pixprep.gpu.fill import PASSES, Chunk, PixelBuffer, fill_fast, fill_plain
 from pixprep.gpu.structs import CANVAS, IMAGE, LAYOUT, PIXELS, STEPS, TILE, TILE_ROWS
+from pixprep.patch_layout import ViewLayout
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles.windows import IDENTITY_BITS, Formula
@@ -129,12 +130,21 @@ def levels_options(plan: TensorPlan) -> list[str]:
 
 
 def _tensor_options(plan: TensorPlan) -> list[str]:
+    spec, patches = plan.spec, plan.spec.patches
+    height, width = patches.size if patches else (0, 0)
+    is_interleaved = patches.layout == "hwc" if patches else (spec.layout or "").endswith("wc")
     return [
         f"-DCHANNELS={len(plan.channels)}",
-        f"-DPLANES={plan.spec.channels}",
-        f"-DFOURTH={int(plan.spec.fourth is not None)}",
-        f"-DINTERLEAVED={int((plan.spec.layout or '').endswith('wc'))}",
-        f"-DVALUE={VALUES[np.dtype(plan.spec.dtype).itemsize]}",
+        f"-DPLANES={spec.channels}",
+        f"-DFOURTH={int(spec.fourth is not None)}",
+        f"-DINTERLEAVED={int(is_interleaved)}",
+        f"-DVALUE={VALUES[np.dtype(spec.dtype).itemsize]}",
+        f"-DPATCH_HEIGHT={height}",
+        f"-DPATCH_WIDTH={width}",
+        f"-DMERGE={patches.merge if patches else 1}",
+        f"-DSLICES={int(isinstance(patches, ViewLayout))}",
+        f"-DFRAMES={patches.frames if patches else 1}",
+        f"-DFRAME_STRIDE={patches.frame_size if patches else 0}",
     ]
 
 

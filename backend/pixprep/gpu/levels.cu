@@ -78,13 +78,14 @@ __device__ static inline void make_table(const struct Plan &plan, const struct L
 // not null, and in the plan's table in all other cases.
 __device__ static inline void put(const struct Plan &plan, const struct Statistics *own, const struct Canvas &canvas, int y,
                                   int x, const int *pixel) {
+    Index index = pixel_index(canvas.layout, x, y);
     for (int c = 0; c < PLANES; ++c) {
         int level = pixel[0];
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (plan.channel[c] == k) level = pixel[k];
-        canvas.tensor[tensor_index(canvas.layout, c, x, y)] = own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level);
+        put_value(canvas.tensor, canvas.layout, c, index, own ? own->values[c][level] : __ldg(plan.tables + c * LEVELS + level));
     }
-    put_fourth(plan, canvas.layout, canvas.tensor, x, y);
+    put_fourth(plan, canvas.layout, canvas.tensor, index);
 }
 
 // Apply all steps to an image and write its tensor, with all threads of a block.
@@ -160,8 +161,8 @@ __device__ void fill_with_noise(const struct Canvas &canvas, const struct Erasur
         for (int k = 0; k < 8; ++k) {
             if (i * 8 + k >= count) break;
             int c = (i * 8 + k) / area, at = i * 8 + k - c * area, y = at / erasure.width, x = at - y * erasure.width;
-            canvas.tensor[tensor_index(canvas.layout, c, erasure.left + x, erasure.top + y)] =
-                canvas.noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF];
+            put_value(canvas.tensor, canvas.layout, c, pixel_index(canvas.layout, erasure.left + x, erasure.top + y),
+                      canvas.noise[counter[k / 2] >> 16 * (k % 2) & 0xFFFF]);
         }
     }
 }
@@ -180,8 +181,8 @@ change_levels(const struct Canvas *canvases, const struct Plan plan) {
         }
         for (int at = threadIdx.x; at < erasure.height * erasure.width; at += LEVEL_THREADS) {
             int y = at / erasure.width, x = at - y * erasure.width;
-            for (int c = 0; c < PLANES; ++c)
-                canvas.tensor[tensor_index(canvas.layout, c, erasure.left + x, erasure.top + y)] = (VALUE)erasure.values[c];
+            Index index = pixel_index(canvas.layout, erasure.left + x, erasure.top + y);
+            for (int c = 0; c < PLANES; ++c) put_value(canvas.tensor, canvas.layout, c, index, (VALUE)erasure.values[c]);
         }
     }
 }

@@ -176,11 +176,12 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
     bool is_inside = region_x >= 0 && region_x < image.columns.size && region_y >= 0 && region_y < image.rows.size;
     float values[CHANNELS];
     if (is_inside) finish(image, region_x, region_y, values);
+    Index index = pixel_index(image.layout, x, y);
     for (int c = 0; c < PLANES; ++c) {
         float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (is_inside && plan.channel[c] == k) value = values[k];
-        image.tensor[tensor_index(image.layout, c, x, y)] = value_bits(plan, c, value);
+        put_value(image.tensor, image.layout, c, index, value_bits(plan, c, value));
     }
-    put_fourth(plan, image.layout, image.tensor, x, y);
+    put_fourth(plan, image.layout, image.tensor, index);
 }

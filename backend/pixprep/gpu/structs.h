@@ -23,11 +23,16 @@ struct Coefficients {
     int bits;  // fractional bits of fixed-point weights
 };
 
-// Memory layout of a tensor or a canvas of one image.
+// Memory layout of a tensor or a canvas of one image. All strides are in values. In a tensor of patches, `strides` are
+// those within a patch, and the image consists of slices of equal size, which are divided into patches.
 struct Layout {
     int height;
     int width;
-    int strides[3];  // channel, row and column stride, in values
+    int strides[3];          // channel, row and column stride
+    int rows;                // number of rows and columns of patches in a slice
+    int columns;
+    long long patch_stride;  // stride between consecutive patches of a slice
+    long long slice_stride;  // stride between consecutive slices
 };
 
 struct Image {

@@ -42,10 +42,10 @@ def constants(plan: TensorPlan) -> npt.NDArray[np.uint8]:
     return np.concatenate([plan.table.reshape(-1).view(np.uint8), steps.view(np.uint8)])
 
 
-def layout(planes: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Return the ``Layout`` struct of a tensor, (channels, height, width) with any strides."""
+def layout(planes: Any) -> tuple[Any, ...]:
+    """Return the ``Layout`` struct of a tensor without patches, (channels, height, width) with any strides."""
     _, height, width = planes.shape
-    return height, width, tuple(stride // planes.itemsize for stride in planes.strides)
+    return height, width, tuple(stride // planes.itemsize for stride in planes.strides), 0, 0, 0, 0
 
 
 def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:

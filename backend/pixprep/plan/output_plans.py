@@ -84,15 +84,14 @@ class TensorPlan:
 
         If there are any, the CPU decodes the images and computes all tensors, even if the device is a GPU.
         """
-        resize, steps = self.geometry.resize, traits(*self.geometry.levels)
+        resize, thumbnail = self.geometry.resize, self.geometry.thumbnail
+        steps = traits(*self.geometry.levels, *(thumbnail.levels if thumbnail else ()))
         found = [_name(each) for each in steps if each.is_hosts]
         found += ["resize"] * (resize is not None and PROFILES[resize.like].is_hosts)
         found += ["steps on the whole image"] * bool(self.geometry.photo)
         found += ["a fill value"] * (self.fill_value is not None) + ["luma"] * (self.luma is not None)
         found += ["clipped values"] * any(step.operation == "clip" for step in self.arithmetic)
-        found += ["patches"] * (self.spec.patches is not None) + [
-            f"the operator {each.operator}" for each in self.operators
-        ]
+        found += [f"the operator {each.operator}" for each in self.operators]
         return tuple(dict.fromkeys(found))
 
     @property

@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from gpu import cuda_shim, level_cases
-from gpu.cuda_cases import cases, images, is_real, plan_of, resizes, synthetic_library
+from gpu.cuda_cases import cases, images, is_real, patch_cases, plan_of, resizes, synthetic_library
 
 pytestmark = pytest.mark.gpu
 
@@ -40,12 +40,13 @@ def run(cupy, kernels):
 
 
 def launch(cupy, kernel, plan, pixels, placements=None):
-    outs = cupy.asarray(np.full((len(pixels), *plan.spec.shape), 77, plan.spec.dtype))
     placements = placements or [plan.geometry.place(*image.shape[:2]) for image in pixels]
+    empty = cuda_shim.empty(plan, placements, 77)
+    outs = [cupy.asarray(each) for each in empty] if plan.spec.is_open else cupy.asarray(np.stack(empty))
     cupy.cuda.get_current_stream().synchronize()
     with importlib.import_module("pixprep.gpu.lanes").Lane():
         kernel.run(pixels, placements, outs, range(len(pixels)))
-    return list(cupy.asnumpy(outs))
+    return [cupy.asnumpy(out) for out in outs]
 
 
 def assert_equal(plan, batch, ours):
@@ -57,7 +58,7 @@ def assert_equal(plan, batch, ours):
 
 def test_every_case_equals_the_cpu_kernel(run):
     count = 0
-    for plan, batch in cases():
+    for plan, batch in (*cases(), *patch_cases()):
         assert_equal(plan, batch, run(plan, batch))
         count += len(batch)
     assert count > 1000

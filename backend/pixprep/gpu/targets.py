@@ -1,0 +1,85 @@
+"""Computes where the kernels write the patches or tiles of an image.
+
+An image is resized for its patches, and a second time for its thumbnail. Both resizes read the same decoded pixels, and
+share the launches of their chunk as if they were two images. This module does not require CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.gpu import structs
+from pixprep.patch_layout import PatchLayout, ViewLayout
+from pixprep.plan.placement import Placement
+from pixprep.spec import TensorSpec
+
+
+class Targets(NamedTuple):
+    """Arguments of ``launch.prepare``, with one entry per resize: pixels, placements, tensors and layouts."""
+
+    images: list[Any]
+    placements: list[Placement]
+    tensors: list[int]
+    layouts: npt.NDArray[np.void]
+
+
+def split(
+    spec: TensorSpec, images: Sequence[Any], placements: Sequence[Placement], tensors: Sequence[int]
+) -> tuple[Targets, list[bool]]:
+    """Return the resizes of images whose tensors consist of patches, and whether each tensor also contains padding.
+
+    Args:
+        spec: Spec of the tensors.
+        images: Decoded images.
+        placements: Placement of each image.
+        tensors: Device address of the C-contiguous tensor of each image.
+    """
+    assert spec.patches is not None
+    size = np.dtype(spec.dtype).itemsize
+    targets = {id(placement): _targets(spec.patches, placement) for placement in placements}
+    found = [targets[id(placement)] for placement in placements]
+    rows = [
+        (image, placement, tensor + offset * size, layout)
+        for image, tensor, (parts, _) in zip(images, tensors, found, strict=True)
+        for placement, offset, layout in parts
+    ]
+    layouts = np.array([row[3] for row in rows], structs.LAYOUT)
+    all_targets = Targets([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], layouts)
+    return all_targets, [is_padded for _, is_padded in found]
+
+
+def _targets(patches: PatchLayout, placement: Placement) -> tuple[list[tuple[Placement, int, tuple[Any, ...]]], bool]:
+    """Return the resizes of an image, and whether its tensor also contains padding.
+
+    Each resize consists of its placement, the position of its first patch in the tensor in values, and its ``LAYOUT``.
+    """
+    thumbnail, cuts = placement.thumbnail, (1, 1)
+    if isinstance(patches, ViewLayout):
+        counts, cuts = [*map(prod, patches.views(*placement.views))], placement.cuts
+        total, view = sum(counts), patches.fixed
+        is_fitting, is_padded = max(counts) <= (view or total), min(counts) < (view or 0)
+    else:
+        count, total, view = patches.count(*placement.size), patches.total(*placement.size), None
+        is_fitting, is_padded = patches.fits(*placement.size), total < (patches.fixed or 0)
+        thumbnail = thumbnail if total > count else None
+    assert is_fitting, f"{placement.views} for {patches}"  # if not, the kernels would write beyond the tensor
+    parts = [(placement, cuts)] * (total > 0)
+    if thumbnail is not None:
+        parts.insert(0 if patches.thumbnail == "first" else 1, (thumbnail, (1, 1)))
+    strides, patch_stride = patches.first(np.empty((1, *patches.shape), np.uint8)).strides, patches.values
+    if isinstance(patches, ViewLayout) and view is None:  # the patches are side by side
+        rows, patch_stride = patches.size
+        strides = rows * total * patch_stride, total * patch_stride, 1
+    made, offset = [], 0
+    for part, (down, across) in parts:
+        height, width = part.size
+        grid = patches.grid(height // down, width // across)
+        slice_stride = (view or prod(grid)) * patch_stride
+        made.append((part, offset, (height, width, strides, *grid, patch_stride, slice_stride)))
+        offset += down * across * slice_stride
+    return made, is_padded
