@@ -16,7 +16,8 @@ from pixprep.patch_layout import PatchLayout, ViewLayout
 Color = Literal["rgb", "bgr", "gray"]
 DType = Literal["float32", "float16", "uint8", "int32", "int64"]
 Layout = str
-"""Order of the axes of a tensor: c, h and w, t for the frames of a clip, and 1 for an axis of length one."""
+"""Order of the axes of a tensor: c, h and w, t for the frames of a clip, n for several clips of a video, and 1 for an
+axis of length one."""
 FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
@@ -109,7 +110,8 @@ class ImageSpec:
     """An image between two ops: ``channels`` planes of ``height`` x ``width`` values.
 
     Attributes:
-        frames: Number of frames of a clip, which all have the same size. None means a single image.
+        frames: Number of frames, which all have the same size. None means a single image.
+        clips: Number of clips of ``frames // clips`` frames each. None means that the frames are a single clip.
         height, width: Size in pixels. None means that it differs from image to image.
         min_height, min_width: Minimum size in pixels.
         max_height, max_width: Maximum size in pixels. None means unlimited.
@@ -122,6 +124,7 @@ class ImageSpec:
     """
 
     frames: int | None = None
+    clips: int | None = None
     height: int | None = None
     width: int | None = None
     min_height: int = 1

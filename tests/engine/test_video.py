@@ -6,6 +6,7 @@ import io
 from concurrent.futures import ThreadPoolExecutor, wait
 from fractions import Fraction
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -161,6 +162,9 @@ def test_a_batch_of_clips_reports_the_frame_indices(sample):
         ({"sample": "uniform", "frames": 5}, [0, 17, 34, 51, 69]),
         ({"sample": {"step": 30}, "short": "repeat"}, [0, 30, 60, 69]),
         ({"sample": {"fps": 1}, "short": "repeat"}, [0, 30, 60, 69]),
+        ({"sample": {"seconds": 1}}, [0, 9, 19, 29]),
+        ({"sample": {"seconds": 1}, "start": "middle"}, [20, 29, 39, 49]),
+        ({"sample": {"step": 5}, "clips": 3, "clip": 1}, [27, 32, 37, 42]),
     ],
 )
 def test_frame_selection(fields, wanted):
@@ -177,9 +181,73 @@ def test_frame_selection(fields, wanted):
     assert op_words(pipeline)[0].startswith(f"decode {len(wanted)} frames, ")
 
 
+CLIPS = [
+    ({"step": 5}, [[0, 5, 10, 15], [27, 32, 37, 42], [54, 59, 64, 69]]),
+    ({"fps": 20}, [[0, 1, 3, 4], [31, 33, 34, 36], [63, 64, 66, 67]]),
+    ({"seconds": 1}, [[0, 9, 19, 29], [14, 23, 33, 43], [27, 36, 46, 56]]),
+]
+
+
+@pytest.mark.parametrize("layout", ["ntchw", "nthwc", "ncthw", "1cnthw"])
+@pytest.mark.parametrize(("sample", "wanted"), CLIPS)
+def test_evenly_spaced_clips_are_rows_of_one_tensor(sample, wanted, layout):
+    ops = [pp.resize(height=96, width=160), pp.tensor(layout=layout, dtype="uint8")]
+    pipeline = pp.Pipeline([pp.decode_video(frames=4, clips=3, sample=sample), *ops])
+    assert pp.Pipeline.from_json(pipeline.to_json()) == pipeline
+    with pp.Loader([{"image": made("h264.mp4")}] * 2, pipeline, batch_size=2) as loader:
+        batch = next(iter(loader))
+    assert batch["tensor"].shape[1:] == pipeline.outputs["tensor"].spec.shape
+    axes = [layout.index(axis) + 1 - layout.count("1") for axis in "nthwc"]
+    for tensor in batch["tensor"]:
+        every = np.squeeze(tensor, 0) if layout[0] == "1" else tensor
+        clips = every.transpose([axis - 1 for axis in axes])
+        assert [[number(frame) for frame in clip] for clip in clips] == wanted
+    assert batch["frames"].tolist() == [wanted] * 2
+    for index, frames in enumerate(wanted):
+        one = pp.decode_video(frames=4, clips=3, clip=index, sample=sample)
+        assert one.sampling.indices([Fraction(time, 30) for time in range(COUNT)]) == frames
+        assert one.infer().frames == 4
+
+
+def test_clips_of_steps_equal_mmaction2():
+    """The offsets of SampleFrames(test_mode=True) of mmaction2 1.2: multiples of a float64, rounded to even."""
+    for count, frames, step, clips in product((1, 3, 40, 77, 250, 301), (2, 8, 32), (1, 2, 7), (1, 2, 3, 10, 30)):
+        last = max(count - (frames - 1) * step - 1, 0)
+        offsets = np.round(np.arange(clips) * (last / (clips - 1))).astype(int) if clips > 1 else np.array([last // 2])
+        every = offsets[:, None] + np.arange(frames) * step
+        times = [Fraction(index, 30) for index in range(count)]
+        fields = {"frames": frames, "clips": clips, "sample": {"step": step}}
+        looped = pp.decode_video(**fields, short="loop").sampling.indices(times)
+        assert looped == (every % count).ravel().tolist()
+        repeated = pp.decode_video(**fields, short="repeat").sampling.indices(times)
+        highest = np.where(every < count, every, 0).max(1, keepdims=True)
+        assert repeated == np.where(every < count, every, highest).ravel().tolist()
+        if every.max() < count:
+            assert pp.decode_video(**fields).sampling.indices(times) == repeated
+        else:
+            with pytest.raises(ValueError, match=f"{count} frames"):
+                pp.decode_video(**fields).sampling.indices(times)
+
+
+def test_clips_of_windows_equal_pytorchvideo():
+    """ConstantClipsPerVideoSampler and UniformTemporalSubsample of PyTorchVideo 0.1.5, with the times of a file."""
+    for count, seconds, clips, rate in product(
+        (40, 77, 301), (1, 1.28, 2.5), (1, 3, 10), (25, 30, Fraction(24000, 1001))
+    ):
+        times, length = [index / Fraction(rate) for index in range(count)], Fraction(seconds).limit_denominator(100)
+        wanted = []
+        for place in range(clips):
+            begin = max(count / Fraction(rate) - length, Fraction(0)) / clips * place
+            inside = [index for index, time in enumerate(times) if begin <= time < begin + length]
+            wanted += [inside[index] for index in np.linspace(0, len(inside) - 1, 8).astype(np.float32).astype(int)]
+        op = pp.decode_video(frames=8, clips=clips, sample={"seconds": seconds}, short="repeat")
+        assert op.sampling.indices(times) == wanted
+
+
 def test_a_clip_that_is_too_short_is_rejected_unless_frames_repeat():
     short = clip("h264.mp4", 3)
-    for fields in ({}, {"sample": "first"}, {"sample": {"fps": 2}}):
+    clips = [{"clips": 2, "clip": 1, "sample": sample} for sample in ({"step": 2}, {"fps": 30}, {"seconds": 1})]
+    for fields in ({}, {"sample": "first"}, {"sample": {"fps": 2}}, {"sample": {"seconds": 0.1}}, *clips):
         ops = [pp.resize(height=96, width=160), pp.tensor(layout="thwc", dtype="uint8")]
         (error,) = pp.Engine(pp.Pipeline([pp.decode_video(frames=5, **fields), *ops])).run([short])
         assert isinstance(error, ImageError)
@@ -195,6 +263,7 @@ def test_a_clip_that_is_too_short_is_rejected_unless_frames_repeat():
         ({"step": 3}, "4 frames, one of every 3"),
         ({"fps": 2}, "4 frames, at 2 frames per second"),
         ("uniform", "4 frames, evenly spaced from the first to the last"),
+        ({"seconds": 2}, "4 frames, evenly spaced in a window of 2 s"),
     ],
 )
 def test_explain_describes_the_frame_selection(sample, words):
@@ -208,7 +277,7 @@ def test_uniform_frames_equal_numpy():
     for count in (1, 2, 7, 16, 33, 300, 301):
         for frames in (1, 2, 5, 8, 16, 32):
             times = [Fraction(index) for index in range(count)]
-            found = Sampling(frames=frames, rule="uniform", repeats=True).indices(times)
+            found = Sampling(frames=frames, rule="uniform", short="repeat").indices(times)
             exact = [index * (count - 1) // max(frames - 1, 1) for index in range(frames)]
             assert found == exact
             assert np.abs(np.linspace(0, count - 1, frames).astype(int) - found).max() <= 1

@@ -1,7 +1,10 @@
 """Tests that pixprep selects the same frames as torchcodec and decord, by index and by pixels."""
 
 import io
+import warnings
+from fractions import Fraction
 from importlib.util import find_spec
+from random import Random
 
 import numpy as np
 import pytest
@@ -48,6 +51,36 @@ def test_decord(encoded):
     np.testing.assert_array_equal(ours(encoded), reader.get_batch(WANTED).asnumpy())
 
 
+def test_torchvision_clips():
+    """The frames of UniformClipSampler and VideoClips(frame_rate=...), for files with constant frame rates."""
+    torch = pytest.importorskip("torch")
+    from torchvision.datasets.samplers import UniformClipSampler  # noqa: PLC0415
+    from torchvision.datasets.video_utils import VideoClips  # noqa: PLC0415
+
+    random, refused = Random(1), 0
+    for _ in range(1500):
+        count, frames, clips = (
+            random.randint(2, 700),
+            random.choice([2, 8, 16, 32]),
+            random.choice([1, 2, 3, 5, 10, 30]),
+        )
+        fps, rate = random.choice([15, 10, 12.5, 24, 30, 60]), Fraction(*random.choice(RATES))
+        files = {"video_paths": [""], "video_pts": [torch.arange(count)], "video_fps": [float(rate)]}
+        with warnings.catch_warnings(action="ignore"):  # about files that are too short
+            video = VideoClips([""], frames, 1, fps, _precomputed_metadata=files)
+        sampling = pp.decode_video(frames=frames, clips=clips, sample={"fps": fps}).sampling
+        times = [index / rate for index in range(count)]
+        if video.num_clips():
+            wanted = [index for clip in UniformClipSampler(video, clips) for index in video.clips[0][clip].tolist()]
+            assert sampling.indices(times) == wanted
+        else:
+            refused += 1
+            with pytest.raises(ValueError, match="frames at"):
+                sampling.indices(times)
+    assert 20 < refused < 750
+
+
+RATES = [(25,), (30,), (24,), (30000, 1001), (24000, 1001), (50,), (10,)]
 SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
 
 

@@ -28,9 +28,9 @@ FRAMES, SIDE = 4, 8
 RNG = np.random.default_rng(1)
 
 
-def pipeline(layout="tchw", *, frames=FRAMES, size=SIDE, dtype="float32"):
+def pipeline(layout="tchw", *, frames=FRAMES, size=SIDE, dtype="float32", **sampled):
     ops = [pp.resize(height=size, width=size), pp.normalize(mean=0.5, std=0.5), pp.tensor(layout=layout, dtype=dtype)]
-    return pp.Pipeline([pp.decode_video(frames=frames), *ops])
+    return pp.Pipeline([pp.decode_video(frames=frames, **sampled), *ops])
 
 
 def save(path, shape, *, weights=None):
@@ -99,6 +99,30 @@ def test_a_clip_classifier_is_served_as_it_is(tmp_path, layout, shape):
     assert (tmp_path / "models" / "classifier" / "1" / "model.onnx").read_bytes() == clips.read_bytes()
     dims = ", ".join(map(str, pipeline(layout).outputs["tensor"].spec.shape))
     assert f"dims: [ {dims} ]" in config(tmp_path / "models", "classifier")
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "scores"),
+    [
+        ("ntchw", ["batch", FRAMES, 3, SIDE, SIDE], "[ -1, 5 ]"),
+        ("ncthw", ["batch", 3, FRAMES, SIDE, SIDE], "[ -1, 5 ]"),
+        ("ntchw", [10, FRAMES, 3, SIDE, SIDE], "[ 10, 5 ]"),
+        ("ntchw", ["batch", 10, FRAMES, 3, SIDE, SIDE], "[ 5 ]"),
+    ],
+)
+def test_the_evenly_spaced_clips_of_a_request_are_the_batch_of_a_clip_classifier(tmp_path, layout, shape, scores):
+    path = save(tmp_path / "clips.onnx", shape)
+    given = pipeline(layout, clips=10, sample={"step": 2})
+    build(tmp_path / "models", pipeline=given, onnx=path)
+    assert check(tmp_path / "models") == []
+    dims = ", ".join(map(str, given.outputs["tensor"].spec.shape))
+    assert f"dims: [ {dims} ]" in config(tmp_path / "models", "preprocess")
+    assert f"dims: {scores}" in config(tmp_path / "models", "ensemble")
+    clips = RNG.normal(size=given.outputs["tensor"].spec.shape).astype(np.float32)
+    (found,) = run(tmp_path / "models" / "classifier" / "1" / "model.onnx", clips[None])["scores"]
+    np.testing.assert_allclose(
+        found, run(path, clips[None] if len(shape) == 6 else clips)["scores"].reshape(found.shape)
+    )
 
 
 RETURNS = f'the pipeline returns [{FRAMES}, 3, {SIDE}, {SIDE}], but input "input" of the model is'

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_all
 from contextlib import suppress
-from itertools import accumulate
+from itertools import accumulate, islice
 from threading import Lock
 from time import perf_counter
 from typing import Any
@@ -451,10 +451,15 @@ class Engine:
 
     def _write_frames(self, name: str, clip: Decoded, plan: TensorPlan, array: Array) -> ImageError | None:
         """Write the frames of one clip, which share a placement. See ``_write_clip``."""
-        frames = plan.spec.view(array, f"t{plan.frame.spec.layout}")
-        placements = [clip.placed.placements[name]] * len(frames)
-        failed = self._kernels[name].run(clip.pixels, placements, frames, range(len(frames)))
-        return next(iter(failed.values()), None) if failed else None
+        axes = "".join(axis for axis in "nt" if axis in plan.spec.lengths)
+        clips = plan.spec.view(array, f"{axes}{plan.frame.spec.layout}")
+        pixels = iter(clip.pixels)
+        for frames in clips if "n" in axes else (clips,):
+            placements = [clip.placed.placements[name]] * len(frames)
+            failed = self._kernels[name].run([*islice(pixels, len(frames))], placements, frames, range(len(frames)))
+            if failed:
+                return next(iter(failed.values()))
+        return None
 
     def split(self, pixels: Any, *, is_one: bool = False) -> list[Array]:
         """Return views of the images of an array, so that a batch can combine images of several arrays.

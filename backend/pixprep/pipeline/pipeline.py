@@ -223,7 +223,7 @@ class Pipeline:
     def for_photos(self) -> Pipeline:
         """Return this pipeline with ``decode`` instead of ``pixels`` or ``decode_video``.
 
-        The result accepts encoded images. ``optical_flow`` and the frame axis of tensors are removed.
+        The result accepts encoded images. ``optical_flow`` and the frame and clip axes of tensors are removed.
         """
         if isinstance(self.side_ops[0], Decode):
             return self
@@ -351,7 +351,7 @@ def _for_photos(op: Op) -> Op:
     if isinstance(op, Pixels | DecodeVideo):
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
-        return changed(op, layout=op.layout.replace("t", ""))
+        return changed(op, layout=op.layout.replace("n", "").replace("t", ""))
     return op
 
 

@@ -100,7 +100,7 @@ class TensorPlan:
         lengths = self.spec.lengths
         if "t" not in lengths:
             return self
-        layout = "".join(axis for axis in lengths if axis not in "t1")
+        layout = "".join(axis for axis in lengths if axis not in "nt1")
         shape = tuple(lengths[axis] for axis in layout)
         return replace(self, spec=replace(self.spec, shape=shape, layout=layout))
 

@@ -139,7 +139,9 @@ def _keys(plan: OutputPlan | AnnotationPlan) -> set[str]:
 
 def _film(plan: TensorPlan, clip: Any, flow: Any | None, side: int) -> U8:
     """Return four evenly spaced frames of a clip in one picture, with arrows of the optical flow every 16 pixels."""
-    frames = plan.spec.view(np.asarray(clip), f"t{plan.frame.spec.layout}")
+    axes = "".join(axis for axis in "nt" if axis in plan.spec.lengths)
+    frames = plan.spec.view(np.asarray(clip), f"{axes}{plan.frame.spec.layout}")
+    frames = frames.reshape(-1, *frames.shape[len(axes) :])
     shown = [index * (len(frames) - 1) // 3 for index in range(4)]
     pictures = []
     for index in shown:

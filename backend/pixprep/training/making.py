@@ -428,7 +428,10 @@ class Maker:
             "is_padding": rows.is_padding,
         }
         if plan.clip is not None:
-            own["frames"] = np.array([placed.frames for placed in batch.placed if placed is not None])
+            frames = np.array([placed.frames for placed in batch.placed if placed is not None])
+            sampling = plan.clip.sampling
+            is_several = sampling.clips is not None and sampling.clip is None
+            own["frames"] = frames.reshape(len(frames), -1, sampling.frames) if is_several else frames
         hidden = 'batch["{0}"] hides the samples\' field "{0}": rename the field'
         self._warn((name, hidden.format(name)) for name in fields.keys() & {*own, *batch.outputs})
         batch.fields, batch.annotations = MappingProxyType(_sizes(batch) | fields | own), plan.annotations

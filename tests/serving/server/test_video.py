@@ -25,6 +25,9 @@ PIPELINE = pp.Pipeline(
         pp.normalize(mean=0.5, std=0.5), pp.tensor(layout="cthw"),
     ]
 )  # fmt: skip
+SEVERAL = pp.Pipeline(
+    [pp.decode_video(frames=4, clips=3, sample={"step": 2}), pp.resize(height=64, width=48), pp.tensor(layout="ncthw")]
+)
 NAMES = ("h264.mp4", "vp9.webm")
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40 frames
@@ -36,6 +39,7 @@ def models(tmp_path_factory):
     files = {"pipeline.json": PIPELINE.to_json()}
     for name, config in (("clips", SMALL), ("zero", ZERO)):
         write_model(repository, name, f'backend: "pixprep"\n{config}', files)
+    write_model(repository, "several", 'backend: "pixprep"\n', {"pipeline.json": SEVERAL.to_json()})
     return repository
 
 
@@ -72,6 +76,13 @@ def test_clips_give_the_engines_tensors(client, encoded, wanted):
     answer = client("clips", [*encoded.values()])
     for row, name in enumerate(encoded):
         np.testing.assert_array_equal(answer.as_numpy("tensor")[row], wanted[name]["tensor"])
+
+
+def test_several_clips_of_a_file_are_one_tensor(client, encoded):
+    answer = client("several", [*encoded.values()], ["tensor"]).as_numpy("tensor")
+    assert answer.shape == (2, 3, 3, 4, 64, 48)
+    with pp.Engine(SEVERAL) as engine:
+        np.testing.assert_array_equal(answer, engine.run_batch([*encoded.values()])["tensor"])
 
 
 def test_an_invalid_clip_fails_its_request_alone_or_is_zeros(client, encoded, wanted):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import Within, shown
 from pixprep.pipeline.ops.op import FirstOp
-from pixprep.plan.clip_frames import Rule, Sampling, Start
+from pixprep.plan.clip_frames import Rule, Sampling, Short, Start
 from pixprep.plan.draws.augments import Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.lowered import Lowered
@@ -16,6 +16,7 @@ from pixprep.plan.plan import ClipPlan, Plan
 from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, GrayLike, Idct, ImageSpec
 
 MAX_FRAMES = 4096
+MAX_CLIPS = 256
 MIN_VALUE, MAX_VALUE = -32768, 65535  # limits of the values of 16-bit samples
 MIN_RATE = 0.001  # in frames per second
 
@@ -135,12 +136,21 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             ``segments`` selects the first or the middle frame of each such segment, as ``start`` specifies
             (``i * n // frames`` or ``(2 * i + 1) * n // (2 * frames)``).
             ``{"step": n}`` selects every n-th frame. ``{"fps": f}`` selects the frames that are displayed at intervals
-            of 1 / f seconds.
-        start: First frame that ``step`` and ``fps`` select. ``first`` is the first frame of the clip. ``middle``
-            centers the selected frames in the clip. ``random``, which is supported in training only, selects a random
-            first frame. For ``segments``: the selected frame of each segment, ``first`` or ``middle``.
+            of 1 / f seconds. ``{"seconds": s}`` selects evenly spaced frames from the first to the last frame of a
+            window of s seconds.
+        start: First frame that ``step``, ``fps`` and ``seconds`` select. ``first`` is the first frame of the clip.
+            ``middle`` centers the selected frames in the clip. ``random``, which is supported in training only, selects
+            a random first frame. For ``segments``: the selected frame of each segment, ``first`` or ``middle``.
+        clips: Number of evenly spaced clips of ``frames`` frames each, which together form one tensor with the axis
+            ``n``, such as ``ntchw``. ``sample`` selects the library whose rule applies: ``{"step": n}`` is that of
+            mmaction2's ``SampleFrames`` in test mode, ``{"fps": f}`` that of torchvision's ``VideoClips`` with
+            ``frame_rate`` and ``UniformClipSampler``, and ``{"seconds": s}`` that of PyTorchVideo's
+            ``ConstantClipsPerVideoSampler`` with ``UniformTemporalSubsample``. By default, there is one clip, which
+            begins at ``start``.
+        clip: Index of the only clip to select, from 0 to ``clips`` - 1. The tensor then has no axis ``n``.
         short: Treatment of a clip with too few frames. ``refuse`` rejects the clip. ``repeat`` repeats frames; ``step``
-            and ``fps`` then repeat the last frame.
+            and ``fps`` then repeat the last frame, or with ``clips`` the last selected frame. ``loop``, for ``step``
+            with ``clips``, continues with the first frame of the file, as mmaction2 does by default.
         color: Order of the channels, or ``gray``. The gray value is the BT.601 luma, independent of the color matrix of
             the stream, as in PyAV's ``to_ndarray("gray")``.
         apply_rotation: Whether to apply the rotation that the container specifies.
@@ -152,7 +162,9 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     frames: Annotated[int, Within(1, MAX_FRAMES)]
     sample: Literal["uniform", "first", "random", "segments"] | dict[str, float] = "uniform"
     start: Start = "first"
-    short: Literal["refuse", "repeat"] = "refuse"
+    clips: Annotated[int, Within(1, MAX_CLIPS)] | None = None
+    clip: Annotated[int, Within(0, MAX_CLIPS - 1)] | None = None
+    short: Short = "refuse"
     color: Color = "rgb"
     apply_rotation: bool = True
 
@@ -163,20 +175,48 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     def check(self) -> None:
         if isinstance(self.sample, dict):
             ((rule, by),) = [*self.sample.items()] if len(self.sample) == 1 else [("", 0.0)]
-            if rule not in ("step", "fps") or not MIN_RATE <= by <= MAX_FRAMES or (rule == "step" and by != int(by)):
+            if (
+                rule not in ("step", "fps", "seconds")
+                or not MIN_RATE <= by <= MAX_FRAMES
+                or (rule == "step" and by != int(by))
+            ):
                 raise PipelineError(
-                    '"sample" must be "uniform", "first", "random", "segments", {"step": n} with an integer n, or '
-                    '{"fps": f}'
+                    '"sample" must be "uniform", "first", "random", "segments", {"step": n} with an integer n, '
+                    '{"fps": f} or {"seconds": s}'
                 )
         elif self.sample == "segments" and self.start == "random":
             raise PipelineError('"sample": "segments" does not support a random "start": use "sample": "random"')
         elif self.start != "first" and self.sample != "segments":
-            raise PipelineError('"start" requires "sample": "segments", {"step": ...} or {"fps": ...}')
+            raise PipelineError(
+                '"start" requires "sample": "segments", {"step": ...}, {"fps": ...} or {"seconds": ...}'
+            )
+        self._check_clips()
         if self.is_random and self.only != "training":
             raise PipelineError(
                 'random frames are supported in training only: add "only": "training", and add another decode_video '
                 'with "only": "serving"'
             )
+
+    def _check_clips(self) -> None:
+        if self.short == "loop" and (self.clips is None or "step" not in self.sample):
+            raise PipelineError('"short": "loop" requires "clips" and "sample": {"step": ...}')
+        if self.clips is None:
+            if self.clip is not None:
+                raise PipelineError('"clip" requires "clips", the number of clips of which it selects one')
+            return
+        if not isinstance(self.sample, dict):
+            raise PipelineError('"clips" requires "sample": {"step": ...}, {"fps": ...} or {"seconds": ...}')
+        if self.frames == 1:
+            raise PipelineError(
+                '"clips" requires at least 2 "frames": for single frames, set "frames" to their number, and "sample" '
+                'to "segments"'
+            )
+        if self.start != "first":
+            raise PipelineError('"clips" does not support "start", because the clips are evenly spaced: remove one')
+        if self.clip is not None and self.clip >= self.clips:
+            raise PipelineError(f'"clip" must be less than "clips", {self.clips}, not {self.clip}')
+        if self.frames * self.clips > MAX_FRAMES:
+            raise PipelineError(f'"clips" x "frames" must be at most {MAX_FRAMES:,}, not {self.frames * self.clips:,}')
 
     @property
     def is_random(self) -> bool:
@@ -199,18 +239,20 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     @property
     def sampling(self) -> Sampling:
         """Selection of the frames."""
-        repeats = self.short == "repeat"
-        if isinstance(self.sample, dict):
-            ((rule, by),) = self.sample.items()
-            step = Fraction(by).limit_denominator(1_000_000)
-            kind: Rule = "fps" if rule == "fps" else "step"
-            return Sampling(frames=self.frames, rule=kind, by=step, start=self.start, repeats=repeats)
-        rules: dict[str, Rule] = {"uniform": "uniform", "first": "step", "random": "segments", "segments": "segments"}
-        start: Start = "random" if self.sample == "random" else self.start
-        return Sampling(frames=self.frames, rule=rules[self.sample], start=start, repeats=repeats)
+        ((sample, by),) = self.sample.items() if isinstance(self.sample, dict) else [(self.sample, 1.0)]
+        return Sampling(
+            frames=self.frames,
+            rule=cast("Rule", {"first": "step", "random": "segments"}.get(sample, sample)),
+            by=Fraction(by).limit_denominator(1_000_000),
+            start="random" if sample == "random" else self.start,
+            short=self.short,
+            clips=self.clips,
+            clip=self.clip,
+        )
 
     def infer(self) -> ImageSpec:
-        return ImageSpec(frames=self.frames, color=self.color)
+        clips = self.clips if self.clip is None else None
+        return ImageSpec(frames=self.frames * (clips or 1), clips=clips, color=self.color)
 
     def plan(self, **parts: Any) -> Plan:
         if any(spec.is_region for spec in parts["inputs"].values()):

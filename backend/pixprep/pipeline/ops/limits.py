@@ -239,7 +239,7 @@ def need_layout(layout: Layout, axes: str) -> None:
     if not is_right(layout):
         meant = "".join(axis for axis in layout.lower() if axis in (*axes, "1"))
         hint = f'; did you mean "{meant}"?' if is_right(meant) else ""
-        kind = "a clip" if "t" in axes else "an image"
+        kind = "several clips" if "n" in axes else "a clip" if "t" in axes else "an image"
         raise PipelineError(
             f'"layout" of {kind} must contain each of {", ".join(axes)} exactly once, in any order, and may contain 1 '
             f"for an axis of length one (at most {MAX_ONES} times), not {quoted(layout)}{hint}"

@@ -76,7 +76,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     Args:
         dtype: Dtype of the tensor. ``uint8`` does not support normalized values.
         layout: Order of the axes: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on. A clip also has a frame
-            axis, such as ``tchw`` or ``cthw``. A ``1`` is a dimension of length 1: ``1chw`` adds such a dimension at
+            axis, such as ``tchw`` or ``cthw``. Several clips of a file (``clips`` of ``decode_video``) also have a clip
+            axis, such as ``ntchw`` or ``ncthw``. A ``1`` is a dimension of length 1: ``1chw`` adds such a dimension at
             the front, for example for the index of a camera.
         max_size: Maximum height and width in pixels before padding; a larger image is rejected. If the
             size of the tensor depends on the image, this bound is required, unless an earlier op limits the size.
@@ -156,7 +157,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
                 'all clips must have the same size, without padding: set "height" and "width" in resize, and remove '
                 '"min_height", "min_width" and "multiple" from tensor'
             )
-        need_layout(self.layout, "chw" if image.frames is None else "tchw")
+        need_layout(self.layout, "n" * (image.clips is not None) + "t" * (image.frames is not None) + "chw")
         if self.dtype == "uint8" and image.values == "normalized":
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or remove normalize")
         if self.dtype == "uint8" and image.values == "real":
@@ -169,7 +170,9 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             raise PipelineError(
                 f"the maximum of {self.dtype} is {MAX_VALUES[self.dtype]:g}, but values reach {max_value:g}"
             )
-        lengths = {"1": 1, "t": image.frames or 0, "c": channels, "h": max_size[0], "w": max_size[1]}
+        clips = image.clips or 1
+        lengths = {"1": 1, "n": clips, "t": (image.frames or 0) // clips}
+        lengths |= {"c": channels, "h": max_size[0], "w": max_size[1]}
         max_shape = tuple(lengths[axis] for axis in self.layout)
         lengths |= {axis: -1 for axis, low, high in zip("hw", min_size, max_size, strict=True) if low < high}
         return TensorSpec(
@@ -350,6 +353,8 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
                 small.
         """
         need_8bit_values(image)
+        if image.clips is not None:
+            raise PipelineError('is not supported with "clips" of decode_video: add "clip" to select one of the clips')
         if image.frames is None or image.frames < 2:
             raise PipelineError("requires a video clip of at least 2 frames: start the pipeline with decode_video")
         if image.height is None or image.width is None:

@@ -188,7 +188,8 @@ class Adapter:
         spec, shape = output.spec, tensor.shape
         steps: list[tuple[str, Any]] = []
         ours: Shape | None = None
-        if shape is not None and "t" not in spec.lengths and "1" not in spec.lengths and not spec.patches:
+        is_feedable = "1" not in spec.lengths and not spec.patches and ("t" not in spec.lengths or "n" in spec.lengths)
+        if shape is not None and is_feedable:
             rank = len(spec.shape)
             channel = (spec.layout or "").find("c")
             flat = tuple(side for axis, side in enumerate(spec.shape) if axis != channel)

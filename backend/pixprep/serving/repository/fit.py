@@ -29,7 +29,7 @@ _MAX_NUMBERS = 6
 """Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
 _PIPELINE_PER_INPUT = "pass --pipeline INPUT=FILE for each input"
 _COLORS = {1: "gray", 3: "rgb"}
-_USUAL_AXES = "tchw"
+_USUAL_AXES = "ntchw"
 """Axes in the most common order."""
 
 
@@ -302,6 +302,8 @@ def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
         if lengths["c"] not in (*_COLORS, 4):
             return ""
         remedies += _mend_channels(output, lengths["c"])
+    if lengths.get("n") != sides.get("n"):
+        remedies.append(f"set decode_video clips to {lengths['n']}")
     if lengths.get("t") != sides.get("t"):
         remedies.append(f"set decode_video frames to {lengths['t']}")
     tall, wide = lengths["h"], lengths["w"]

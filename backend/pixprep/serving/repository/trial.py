@@ -232,9 +232,11 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
 
 
 def _repeated(tensor: Array, spec: TensorSpec) -> Array:
-    """Repeat the tensor of a photo along the time axis if ``spec`` describes a clip."""
-    axis = 1 + (spec.layout or "").find("t")
-    return tensor if axis == 0 else np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
+    """Repeat the tensor of a photo along the clip and time axes if ``spec`` describes clips."""
+    for axis, letter in enumerate(spec.layout or "", 1):
+        if letter in "nt":
+            tensor = np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)
+    return tensor
 
 
 def _server_would_fail(version: Version, reason: str) -> bool:

@@ -128,8 +128,8 @@ def decode(
 
     Args:
         encoded: Bytes of the file.
-        choose: Function that returns the indices of the requested frames in ascending order, given ``Frames``. It may
-            raise an ImageError.
+        choose: Function that returns the indices of the requested frames, given ``Frames``. An index may occur several
+            times. The function may raise an ImageError.
         limits: Limits of the engine.
         is_gray: Whether to convert frames to one channel in full range, which is the BT.601 luma of the RGB colors, as
             in PyAV's ``to_ndarray("gray")``. It differs from the luma of the stream if the stream specifies a different
