@@ -133,21 +133,6 @@ def test_open_sizes_and_their_padding_equal_the_cpu_engine(case):
         assert np.array_equal(batch.padded("tensor", rows), expected.padded("tensor", rows)), rows
 
 
-@pytest.mark.parametrize("fields", [{}, {"layout": "hwc", "max_patches": 99}, {"flat": False}], ids=str)
-def test_patches_equal_the_cpu_engine_and_are_joined_on_the_gpu(fields):
-    resize = pp.resize_to_pixels(multiple=8, min_pixels=500, max_pixels=3000)
-    patches = pp.patches(8, name="patches", **fields)
-    pipeline = pp.Pipeline([pp.decode(), resize, pp.normalize(), patches, pp.patch_grid(8, name="grid")])
-    images = [jpeg(50, 60), jpeg(30, 200, 1), b"junk", jpeg(90, 31, 2)]
-    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
-        batch, expected = ours.run_batch(images), theirs.run_batch(images)
-    for index, tensor in enumerate(expected["patches"]):
-        assert np.array_equal(batch["patches"][index], tensor), index
-    for rows in (slice(None), slice(0, 1), slice(0, 2)):
-        assert np.array_equal(batch.packed("patches", rows), expected.packed("patches", rows)), rows
-        assert np.array_equal(batch.packed("grid", rows), expected.packed("grid", rows)), rows
-
-
 @pytest.mark.parametrize("like", ["pillow", "opencv"])
 @pytest.mark.parametrize("channels", [1, 4])
 def test_stacked_tensors_with_other_channels_equal_the_cpu_engine(channels, like):

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import pytest
 
 import pixprep as pp
@@ -39,13 +40,16 @@ TILES = pp.Pipeline([pp.decode(), *PIPELINES["InternVL"]])
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_inputs_of_vision_language_models_equal_the_cpu(name, caplog):
+def test_inputs_of_vision_language_models_equal_the_cpu_and_are_joined_on_the_gpu(name, caplog):
     pipeline = pp.Pipeline([pp.decode(), *PIPELINES[name]])
     images = [jpeg(40 + 7 * index % 91, 40 + 13 * index % 120, index) for index in range(12)] + mixed()
     with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
         ours, theirs = engine.run_batch(images), cpu.run_batch(images)
         assert not caplog.records  # the fast kernels are used, and nothing runs on the host
         same(ours, theirs)
+    for output in pipeline.outputs:
+        for rows in (slice(None), slice(0, 1), slice(9, 15)):
+            assert np.array_equal(ours.packed(output, rows), theirs.packed(output, rows)), (output, rows)
 
 
 def test_a_missing_thumbnail_is_detected_before_an_engine_starts(monkeypatch):

@@ -145,9 +145,10 @@ class Batch:
             return self.padded(name, rows)
         if len(values) == 1:
             return values[0]
+        axis = self.plans[name].spec.shape.index(-1)
         if any(hasattr(value, "get") for value in values):  # CuPy arrays
-            return load(BATCHES["joined"])(values)
-        return np.concatenate(values, axis=self.plans[name].spec.shape.index(-1))
+            return load(BATCHES["joined"])(values, axis)
+        return np.concatenate(values, axis=axis)
 
     def is_mask(self, name: str) -> bool:
         """Return whether a field contains masks, which have one value per pixel."""

@@ -117,19 +117,20 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
     return whole
 
 
-def joined(values: Sequence[Any]) -> Any:
-    """Concatenate arrays of equal dtype along the first axis; see ``Batch.packed``.
+def joined(values: Sequence[Any], axis: int = 0) -> Any:
+    """Concatenate arrays of equal dtype along an axis; see ``Batch.packed``.
 
     The other axes of the arrays must have equal lengths.
     """
     arrays = [cupy.asarray(value) for value in values]
-    with arrays[0].device:  # the current device may differ
-        whole = cupy.empty((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
-        begin = 0
-        for array in arrays:
-            if len(array):
-                lay(array, whole[begin : begin + len(array)])
-            begin += len(array)
+    first, lengths = arrays[0], [array.shape[axis] for array in arrays]
+    with first.device:  # the current device may differ
+        whole = cupy.empty((*first.shape[:axis], sum(lengths), *first.shape[axis + 1 :]), first.dtype)
+        end = 0
+        for array, length in zip(arrays, lengths, strict=True):
+            begin, end = end, end + length
+            if length:
+                lay(array, whole[(*[slice(None)] * axis, slice(begin, end))])
         cupy.cuda.get_current_stream().synchronize()
     return whole
 
