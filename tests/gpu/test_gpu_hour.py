@@ -26,6 +26,7 @@ from gpu import fake_cupy
 fake_cupy.install({folder!r})
 import gpu_speed, workloads
 gpu_speed.COPIED, gpu_speed.ROTATED, gpu_speed.SAMPLES, workloads.COUNT = 1 << 16, 1 << 20, 2, 6
+gpu_speed.MODELS = {{name: gpu_speed.MODELS[name] for name in ("SigLIP 2", "LLaVA-NeXT")}}
 gpu_speed.CHECKED, gpu_speed.KERNELS, gpu_speed.THRESHOLDS = 1, (("bilinear", "float32", "jitter"),), (1, 1 << 30)
 workloads.real_photos = lambda: sorted((workloads.ROOT / "client_examples" / "images").glob("*.jpg"))
 small = dict(sizes=["500x375"], batches=[1, 3])
@@ -33,6 +34,7 @@ for step, options in {{
     "stream_order": dict(decodes=3),
     "facts": {{}},
     "speeds": small | dict(threads=[2, 1], decoders=["consistent"], rounds=1, seconds=0),
+    "models": small | dict(threads=2, rounds=1, seconds=0),
     "thresholds": dict(sizes=["500x375"], batch=2, seconds=0),
     "kernels": small,
     "costs": dict(repeats=1, batch=2, size="500x375"),
@@ -132,6 +134,12 @@ def test_every_contender_and_kernel_is_measured(rows):
     cells = [row for row in of(rows, "speeds") if "contenders" in row]
     assert [(row["threads"], row["batch"]) for row in cells] == [(2, 1), (2, 3), (1, 3)]
     assert all({"engine", "raw"} == set(row["contenders"]) for row in cells)
+    *compared, last, _ = of(rows, "models")
+    assert [(row["model"], row["differing"], row["by_the_cpu"]) for row in compared[:2]] == [
+        ("SigLIP 2", 0, ""),
+        ("LLaVA-NeXT", 0, ""),
+    ]
+    assert {"engine", "raw"} == set(last["contenders"])
     assert [row["batch"] for row in of(rows, "kernels") if "share_of_roof" in row] == [1, 3]
     assert set(of(rows, "costs")[0]["ms"]) >= {"engine", "trim", "batch after a trim"}
     assert set(of(rows, "thresholds")[0]["images_per_s"]) == {"1", str(1 << 30)}

@@ -51,7 +51,11 @@ def _rate(batch: int, *, is_ratio: bool) -> Callable[[Row], float | None]:
     """Return a function that reads the rate of nvImageCodec alone, or the ratio of the engine's rate to it."""
 
     def rate(row: Row) -> float | None:
-        if "contenders" not in row or (row["size"], row["decoder"], row["batch"]) != (SIZE, "consistent", batch):
+        if (
+            "contenders" not in row
+            or "model" in row
+            or (row["size"], row["decoder"], row["batch"]) != (SIZE, "consistent", batch)
+        ):
             return None
         engine, raw = (float(row["contenders"][name]["images_per_s"]) for name in ("engine", "raw"))
         return round(engine / raw, 3) if is_ratio else raw

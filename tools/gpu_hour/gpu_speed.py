@@ -62,6 +62,37 @@ KERNELS = (
     *(("bilinear", "float32", levels) for levels in LEVELS),
     ("bicubic", "float16", "kept"),
 )
+_CLIP = pp.normalize(mean=(0.48145466, 0.4578275, 0.40821073), std=(0.26862954, 0.26130258, 0.27577711))
+_BICUBIC: dict[str, Any] = {"filter": "bicubic", "like": "torchvision"}
+_GRIDS = ((1, 2), (2, 1), (2, 2), (1, 3), (3, 1))
+MODELS = {
+    "Qwen2-VL": [
+        pp.resize_to_pixels(multiple=28, min_pixels=56 * 56, max_pixels=28 * 28 * 1280, **_BICUBIC), _CLIP,
+        pp.patches(14, merge_size=2, temporal_patch_size=2), pp.patch_grid(14, merge_size=2, order="thw"),
+    ],
+    "SigLIP 2": [
+        pp.resize_to_patches(patch_size=16, max_patches=256, like="torchvision"), pp.normalize(mean=0.5, std=0.5),
+        pp.patches(16, max_patches=256, layout="hwc"), pp.patch_mask(16, max_patches=256),
+    ],
+    "InternVL": [
+        pp.resize_to_tiles(tile_size=448, max_tiles=12, **_BICUBIC), pp.normalize(),
+        pp.tiles(448, thumbnail="last"), pp.tile_count(448, thumbnail="last"),
+    ],
+    "LLaVA-NeXT": [
+        pp.resize_to_tiles(tile_size=336, grids=_GRIDS, choose="resolution", fit="center", **_BICUBIC), _CLIP,
+        pp.tiles(336, thumbnail="first", thumbnail_of_one=True),
+    ],
+    "Idefics 3": [
+        pp.resize_by_rule(rule="idefics3", size=1456, filter="lanczos"),
+        pp.resize_by_rule(rule="up", multiple=364, again=True, filter="lanczos"), pp.normalize(mean=0.5, std=0.5),
+        pp.tiles(364, thumbnail="last", thumbnail_of="tiles"),
+    ],
+    "MiniCPM-V": [
+        pp.resize_to_slices(rule="minicpm", slice_size=448, multiple=56, max_slices=9, **_BICUBIC),
+        pp.normalize(mean=0.5, std=0.5), pp.slice_patches(14), pp.slice_grids(14),
+    ],
+}  # fmt: skip
+"""Ops of vision-language models, with the sizes of their image processors."""
 # size of the input in bytes that the repetitions of a kernel read in turn: more than the 60 MB of the L2 cache
 ROTATED = 1 << 29
 SAMPLES = 50
@@ -201,6 +232,54 @@ def thresholds(add: Callable[..., None], *, sizes: Sequence[str], batch: int = 6
         contenders: dict[str, Contender] = {str(n): Raw("cuda", 15, option) for n, option in options.items()}
         numbers = throughput(contenders, photos(size), batch, rounds=3, seconds=seconds)
         add(size=size, batch=batch, images_per_s={name: row["images_per_s"] for name, row in numbers.items()})
+
+
+def models(
+    add: Callable[..., None],
+    *,
+    sizes: Sequence[str],
+    batches: Sequence[int],
+    threads: int = 15,
+    rounds: int = 3,
+    seconds: float = 0.15,
+) -> None:
+    """Compare the tensors of vision-language models with the CPU engine's, and then measure the engine's images/s.
+
+    Both engines decode with libjpeg-turbo for the comparison, so that all values must be equal. A model with a
+    different value is not timed.
+    """
+    made, wrong = {size: photos(size) for size in sizes}, set[str]()
+    for (name, ops), size in product(MODELS.items(), sizes):
+        pipeline, encoded = pp.Pipeline([pp.decode(), *ops]), made[size][:CHECKED]
+        with pp.Engine(pipeline, device="gpu", decoder="cpu") as engine, pp.Engine(pipeline) as cpu:
+            ours, theirs = engine.run_batch(encoded), cpu.run_batch(encoded)
+            differing = values = 0
+            for output, row in product(theirs.outputs, range(len(encoded))):
+                our, their = ours[output][row], theirs[output][row]
+                our = our.get() if hasattr(our, "get") else our
+                values += their.size
+                differing += np.count_nonzero(our != their) if our.shape == their.shape else their.size
+            unsupported = ", ".join(pipeline.plan.unsupported_by_cuda)
+        add(model=name, size=size, values=values, differing=int(differing), by_the_cpu=unsupported)
+        if differing:
+            wrong.add(name)
+    for name in (each for each in MODELS if each not in wrong):
+        pipeline = pp.Pipeline([pp.decode(), *MODELS[name]])
+        with pp.Engine(pipeline, device="gpu", threads=threads) as engine:
+            contenders: dict[str, Contender] = {"engine": engine.run_batch, "raw": Raw("consistent", threads)}
+            for size, batch in product(sizes, batches):
+                numbers = throughput(contenders, made[size], batch, rounds=rounds, seconds=seconds)
+                ratio = measure.ratio(numbers["engine"], numbers["raw"])
+                add(
+                    model=name,
+                    size=size,
+                    decoder="consistent",
+                    batch=batch,
+                    contenders=numbers,
+                    engine_to={"raw": ratio},
+                )
+    if wrong:
+        sys.exit(f"these models are not timed, because their tensors differ from the CPU's: {', '.join(sorted(wrong))}")
 
 
 def processes(add: Callable[..., None], *, batch: int = 64, seconds: float = 4.0, ready_s: float = 12.0) -> None:

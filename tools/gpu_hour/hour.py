@@ -66,7 +66,7 @@ def _speed(function: str, **options: Any) -> Sequence[str]:
 
 
 _BATCHES, _SIZES = (1, 8, 32, 64, 128, 256), ("500x375", "1920x1080", "300 sizes")
-_LEAKS, _FEW = "100_closed_engines or 2000_invalid", "large_canvases or rows_can_have or two_threads"
+_LEAKS, _FEW = "100_closed_engines or 2000_invalid", "large_canvases or rows_can_have or two_threads or every_tensor"
 _NCU = ("ncu", "--clock-control", "none", "--set", "detailed", "--print-summary", "per-kernel")
 _SANITIZER = ("compute-sanitizer", "--error-exitcode", "9", "--tool")
 _TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -79,11 +79,12 @@ STEPS = {
     "stream order": Step(25, _speed("stream_order")),
     "machine": Step(40, _speed("facts")),
     **{name: Step(150, _tests("test_decode.py", only)) for name, only in _PIXELS.items()},
-    "kernels against the CPU": Step(150, _tests("test_kernel.py", "every_case or fast_kernels")),
+    "kernels against the CPU": Step(150, _tests("test_kernel.py", "every_case or every_tensor or fast_kernels")),
     "speed": Step(170, _speed("speeds", sizes=_SIZES, batches=_BATCHES, threads=(15, 8, 4))),
     "Huffman thresholds": Step(40, _speed("thresholds", sizes=_SIZES[:2])),
     "one and two processes": Step(40, _speed("processes")),
     "kernels against the roof": Step(60, _speed("kernels", sizes=_SIZES[:2], batches=(1, 32, 128))),
+    "models": Step(400, _speed("models", sizes=_SIZES[1:], batches=(1, 32))),
     "costs": Step(40, _speed("costs")),
     "hand-over": Step(20, _speed("handover")),
     "tests, engine": Step(300, _tests("test_engine.py", f"not ({_LEAKS})")),
@@ -111,6 +112,7 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
             ("hand-over",),
         ),
     ),
+    "models": (("models",),),
     "tests": (("tests, engine", "tests, loader", "tests, sizes", "tests, kernels"), ("tests, leaks",)),
     "install": (),  # installs one more group of wheels, for a later call
     "served": tuple((name,) for name in STEPS if name.startswith("served")),
