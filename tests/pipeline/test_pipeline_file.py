@@ -6,6 +6,7 @@ from functools import partial
 from typing import get_args
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,6 +206,24 @@ def test_an_int_is_accepted_as_a_float_and_a_list_as_a_tuple():
     assert '"mean": [1.0, 2.0, 3.0]' in pp.Pipeline(python).to_json()
 
 
+@pytest.mark.parametrize(
+    ("made", "plain"),
+    [
+        (lambda: pp.resize(height=np.int64(8), width=np.uint8(9)), pp.resize(height=8, width=9)),
+        (
+            lambda: pp.resize(height=8, width=9, like="dali", roi=np.float32([1.5, 2, 6, 7])),
+            pp.resize(height=8, width=9, like="dali", roi=(1.5, 2.0, 6.0, 7.0)),
+        ),
+        (lambda: pp.normalize(mean=(np.float32(0.1),)), pp.normalize(mean=(0.10000000149011612,))),
+        (lambda: pp.normalize(std=np.array(2)), pp.normalize(std=2)),
+        (lambda: pp.normalize(mean=[np.float64(0.5)] * 3), pp.normalize(mean=[0.5] * 3)),
+        (lambda: pp.decode(reduced=np.bool_(1), color=np.str_("bgr")), pp.decode(reduced=True, color="bgr")),
+    ],
+)
+def test_numpy_scalars_and_arrays_are_saved_as_numbers_and_lists(made, plain):
+    assert msgspec.json.encode(made()) == msgspec.json.encode(plain)
+
+
 def test_the_defaults_of_the_format_never_change():
     assert DEFAULTS.read_text(encoding="utf-8") == defaults(), REMAKE_HINT
     assert {entry["op"] for entry in smallest()} == set(OPS)
@@ -270,7 +289,7 @@ def pipelines(draw):
     if not any(isinstance(op, pp.letterbox) for op in ops):
         ops += [pp.center_crop(draw(st.integers(1, 40)), draw(st.integers(1, 40)), rounding=draw(roundings))]
     ops += [pp.transform(name="where")] * draw(st.integers(0, 1))
-    ops += [pp.tensor(name="levels", dtype="float32" if how.get("like") == "tensorflow" else "uint8")] * draw(
+    ops += [pp.tensor(name="levels", dtype="float32" if PROFILES[how["like"]].real else "uint8")] * draw(
         st.integers(0, 1)
     )
     arithmetic = st.sampled_from(["float64", "divide", "multiply", "fused", "fused_multiply"])

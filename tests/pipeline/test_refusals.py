@@ -1,7 +1,5 @@
 """Tests the messages about mistakes of pipeline authors, in a single op and in combinations of ops."""
 
-import numpy as np
-
 from pipeline import test_operators
 from support.refusals import refusal, refusals
 
@@ -22,4 +20,4 @@ OPERATORS = {
 
 @refusals("pipeline")
 def test_a_mistake_raises_the_expected_message(call, words):
-    assert refusal(call, np=np, a_list=a_list, wrong_default=wrong_default, **OPERATORS) == words
+    assert refusal(call, a_list=a_list, wrong_default=wrong_default, **OPERATORS) == words

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
+import numpy as np
 
 from pixprep.errors import PipelineError, in_words
 from pixprep.names import CHOICES, STATISTICS, field_hint, hint, meant
@@ -48,15 +49,28 @@ def message(error: msgspec.ValidationError, fields: Mapping[str, Any], cls: type
 
 
 class OpMeta(msgspec.StructMeta):
-    """Metaclass of the ops. An invalid call in Python raises the same error as an invalid entry in a file."""
+    """Metaclass of the ops. An invalid call in Python raises the same error as an invalid entry in a file.
+
+    NumPy scalars and arrays in a call are converted to Python numbers and tuples, which a file can store.
+    """
 
     if not TYPE_CHECKING:  # with this method, editors would not show the fields as the parameters of the call
 
         def __call__(cls, *args, **fields):  # noqa: ANN002, ANN003, ANN204, N805
+            args, fields = plain(args), {name: plain(value) for name, value in fields.items()}
             try:
                 return super().__call__(*args, **fields)
             except (TypeError, KeyError, OverflowError, PipelineError) as error:
                 raise _call_error(cls, args, fields, error) from None
+
+
+def plain(value: Any) -> Any:
+    """Return a value in which NumPy scalars are Python scalars, and NumPy arrays are tuples."""
+    if isinstance(value, tuple) or (isinstance(value, np.ndarray) and value.ndim):
+        return tuple(map(plain, value))
+    if isinstance(value, list):
+        return [*map(plain, value)]
+    return value.item() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def _call_error(

@@ -162,8 +162,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or remove normalize")
         if self.dtype == "uint8" and image.values == "real":
             raise PipelineError(
-                'uint8 cannot represent the values of a resize with "like": "tensorflow", which does not round: use '
-                "float32 or float16"
+                'uint8 cannot represent the values of the resize, because its "like" does not round: use float32 or '
+                "float16"
             )
         max_value = max(abs(image.low), abs(image.high))
         if not max_value <= MAX_VALUES[self.dtype]:
