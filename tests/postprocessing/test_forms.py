@@ -64,6 +64,10 @@ def grids(*, keypoints):
 RAW = padded(table(MIDDLES, np.eye(5)[CLASSES] * SCORES[:, None]), 60).T
 ROWS = {  # for each form: the outputs for one photo, and the outputs of the pipeline that it needs
     "torchvision": ({"boxes": BOXES, "labels": CLASSES, "scores": SCORES}, LETTERBOX),
+    "RT-DETR with orig_target_sizes": (
+        {"boxes": PLACES, "labels": CLASSES, "scores": SCORES},
+        LETTERBOX | {"orig_target_sizes": LETTERBOX["original_size"][::-1]},
+    ),
     "TensorFlow": (
         {
             "detection_boxes": padded(BOXES[:, Y_FIRST] / SIDE),

@@ -3,11 +3,13 @@
 import cv2
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 import pixprep as pp
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, check
+from pixprep.serving.repository.pbtxt import parse
 from pixprep.serving.repository.trial import try_out
 from pixprep.show.words import explain
 from support.detectors import save_echo
@@ -135,6 +137,34 @@ def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
         given = "tensor" if name == "image" else name
         assert f'input_map {{ key: "{name}" value: "{given}" }}' in config
     assert list(try_out(tmp_path / "models", png(scene(48, 64))))
+
+
+def test_the_boxes_of_an_rtdetr_are_not_mapped_to_the_photo_twice(tmp_path):
+    """An export with its post-processing multiplies its boxes by ``orig_target_sizes``."""
+    text = """rtdetr (float[n, 3, 64, 96] images, int64[n, 2] orig_target_sizes)
+        => (int64[n, 1] labels, float[n, 1, 4] boxes, float[n, 1] scores) {
+        sizes = Cast <to = 1> (orig_target_sizes)
+        both = Concat <axis = 1> (sizes, sizes)
+        shares = Constant <value_floats = [0.25, 0.5, 0.75, 1.0]> ()
+        each = Mul (both, shares)
+        axis = Constant <value_ints = [1]> ()
+        boxes = Unsqueeze (each, axis)
+        rest = Constant <value_ints = [1, 2, 3]> ()
+        mean = ReduceMean <keepdims = 0> (images, rest)
+        one = Unsqueeze (mean, axis)
+        zero = Sub (one, one)
+        half = Constant <value_float = 0.5> ()
+        scores = Add (zero, half)
+        labels = Cast <to = 7> (zero)
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 18]>\n{text}')
+    onnx.save(model, tmp_path / "model.onnx")
+    for name, ops in (("plain", RTDETR), ("mapped", [*RTDETR[:-1], pp.transform(), RTDETR[-1]])):
+        build(tmp_path / name, pipeline=pp.Pipeline(ops), onnx=tmp_path / "model.onnx")
+        assert check(tmp_path / name) == []
+        outputs = parse((tmp_path / name / "ensemble" / "config.pbtxt").read_text())["output"]
+        assert "orig_target_sizes" in [output["name"] for output in outputs]
+        assert list(try_out(tmp_path / name, png(scene(48, 64))))[-1] == "1 object: class 0 0.50 [16, 24, 48, 48]"
 
 
 def test_the_number_of_boxes_is_one_value_per_image(tmp_path):

@@ -32,6 +32,9 @@ _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 SIZE_OUTPUT = "image_size"
 """Name of the pipeline output that contains the size of the tensor. Forms with normalized coordinates require it."""
+TARGET_SIZES = "orig_target_sizes"
+"""Name of the output with the width and height of the photo, which an RT-DETR or D-FINE also receives as an input. The
+boxes of such a model are in pixels of the photo."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,9 @@ def detections(
     Args:
         outputs: Outputs for one photo without the batch dimension: the outputs of the detector, and ``transform`` and
             ``original_size`` of the pipeline. PaddleDetection's boxes do not need ``transform``. Normalized boxes and
-            SCRFD also need ``image_size``, the height and width of the tensor.
+            SCRFD also need ``image_size``, the height and width of the tensor. For an RT-DETR or D-FINE that receives
+            the input ``orig_target_sizes``, pass this array instead of ``transform`` and ``original_size``: the boxes
+            are then not mapped to the photo a second time.
         task: Task of an Ultralytics export. Default: ``segment`` if there are mask prototypes, else ``detect`` if the
             last row cannot contain the angles of ``obb``.
         keypoints: Number of keypoints per pose and of values per keypoint, as ``kpt_shape`` in the metadata of an
@@ -131,23 +136,26 @@ def detections(
     Raises:
         PixprepError: The form of the outputs is not supported; or it is ambiguous, and ``task`` must be passed.
     """
-    others = {name: array for name, array in outputs.items() if name not in (*GEOMETRY_OUTPUTS, SIZE_OUTPUT)}
+    geometry = (*GEOMETRY_OUTPUTS, SIZE_OUTPUT, TARGET_SIZES)
+    others = {name: array for name, array in outputs.items() if name not in geometry}
+    targets, sides = outputs.get(TARGET_SIZES), outputs.get(SIZE_OUTPUT)
     lost = PixprepError(
         f"the outputs are {', '.join(outputs)}: mapping boxes to the photo needs the outputs transform and "
         "original_size; add these ops before tensor"
     )
-    if not others or "original_size" not in outputs:
+    if not others or ("original_size" not in outputs and targets is None):
         raise lost
     if bad := [
         name for name, array in others.items() if array.dtype.kind not in "fiub" or not np.isfinite(array).all()
     ]:
         raise PixprepError(f'output "{bad[0]}" is not numeric, or has values that are NaN or infinite')
-    sides = outputs.get(SIZE_OUTPUT)
-    found = read(others, Given(task, keypoints, None if sides is None else (float(sides[0]), float(sides[1]))))
+    tensor_size = None if sides is None else (float(sides[0]), float(sides[1]))
+    found = read(others, Given(task, keypoints, tensor_size, is_of_photo=targets is not None))
     if not found.is_of_photo and "transform" not in outputs:
         raise lost
     rows = found.rows.of(_kept(found.rows, score, 1.0 if found.is_final else overlap, most))
-    prototypes, size = found.prototypes, outputs["original_size"]
+    prototypes = found.prototypes
+    size = outputs["original_size"] if targets is None else targets[::-1]
     transform = np.array([1, 1, 0, 0]) if found.is_of_photo else outputs["transform"]
     quads = points = None
     if rows.boxes.shape[1] == 5:

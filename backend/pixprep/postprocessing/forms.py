@@ -48,11 +48,13 @@ class Given(NamedTuple):
         task: Task of an Ultralytics export, or None if it is not known.
         keypoints: Number of keypoints per object and of values per keypoint, or None if they are not known.
         size: Height and width of the tensor in pixels, or None if they are not known.
+        is_of_photo: Whether the model receives the size of the photo, so that its ``boxes`` are in pixels of the photo.
     """
 
     task: Task | None = None
     keypoints: tuple[int, int] | None = None
     size: tuple[float, float] | None = None
+    is_of_photo: bool = False
 
 
 class Found(NamedTuple):
@@ -95,8 +97,10 @@ def read(outputs: Mapping[str, Array], given: Given) -> Found:
     return next(found for form in FORMS if (found := form.read(outputs, given)) is not None)
 
 
-def _torchvision(outputs: Mapping[str, Array], _given: Given) -> Found | None:
-    return Found(_named(outputs)) if {"boxes", "scores"} <= outputs.keys() else None
+def _torchvision(outputs: Mapping[str, Array], given: Given) -> Found | None:
+    if not {"boxes", "scores"} <= outputs.keys():
+        return None
+    return Found(_named(outputs), is_of_photo=given.is_of_photo)
 
 
 def _ultralytics(outputs: Mapping[str, Array], given: Given) -> Found:
@@ -363,7 +367,7 @@ def _exported(
 
 FORMS = (
     Form(
-        "torchvision",
+        "torchvision; RT-DETR and D-FINE with `orig_target_sizes`",
         "`boxes` [n, 4], `scores` [n]; `labels` [n], `keypoints` [n, k, 2 or 3], `masks` [n, h, w]",
         _torchvision,
     ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pixprep.errors import PixprepError
-from pixprep.postprocessing.detections import detections
+from pixprep.postprocessing.detections import TARGET_SIZES, detections
 from pixprep.serving.embedded.client import Answer
 from pixprep.show.summary import summary
 
@@ -66,7 +66,7 @@ def _objects(answer: Answer) -> Mapping[str, Any]:
     Each object has a ``box`` (left, top, right, bottom) in pixels of the photo, a ``score`` and a ``class``. Rotated
     boxes also have a ``quad`` of four points (x, y), and poses have ``keypoints`` (x, y, score).
     """
-    if "original_size" not in answer.outputs:
+    if not {"original_size", TARGET_SIZES} & answer.outputs.keys():
         return {}
     try:
         found = detections(answer.outputs)

@@ -16,6 +16,7 @@ from pathlib import Path
 from pixprep.errors import PipelineError, SetupError
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
+from pixprep.postprocessing.detections import TARGET_SIZES
 from pixprep.serving.options import BuildOptions
 from pixprep.serving.repository import pbtxt
 from pixprep.serving.repository.exports import Export, read_export
@@ -146,7 +147,7 @@ def _function(
                 f'--boxes-from: the pipeline requires "{name}" {spec}, which detected objects do not provide: '
                 "pass --boxes-by FILE with a function that returns it; docs/boxes.md has an example"
             )
-    if "original_size" not in outputs:
+    if not {"original_size", TARGET_SIZES} & outputs.keys():
         raise PipelineError(
             f"--boxes-from: {quoted(detector)} has no output original_size: add the ops transform and original_size "
             "before tensor to its pipeline, or pass --boxes-by FILE"

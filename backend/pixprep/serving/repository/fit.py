@@ -7,10 +7,22 @@ from itertools import permutations
 from typing import get_args
 
 from pixprep.errors import PipelineError, printable
-from pixprep.pipeline.ops import CenterCrop, Crop, FirstOp, ImageSize, Letterbox, OriginalSize, Pad, Resize, op_name
+from pixprep.pipeline.ops import (
+    CenterCrop,
+    Crop,
+    FirstOp,
+    ImageSize,
+    Letterbox,
+    OriginalSize,
+    Pad,
+    Resize,
+    Tiles,
+    op_name,
+)
 from pixprep.pipeline.ops.limits import MAX_ONES
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import RESERVED_NAMES, Output
+from pixprep.postprocessing.detections import TARGET_SIZES
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES, served_dims
@@ -62,7 +74,7 @@ def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: 
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
             if pipeline.plan.is_packed:
-                _check_packed(tensor, pipeline.outputs[pairs[tensor.name]])
+                check_packed(tensor, pipeline.outputs[pairs[tensor.name]])
             else:
                 _check_input(tensor, pipeline.outputs[pairs[tensor.name]], max_batch_size)
     except PipelineError as error:
@@ -91,7 +103,11 @@ def check_outputs(
 def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
     wanted = [tensor.name for tensor in classifier.inputs]
     open_ = [name for name in wanted if name not in pipeline.outputs]
-    tensors = [name for name, output in pipeline.outputs.items() if output.spec.layout and name not in wanted]
+    tensors = [
+        name
+        for name, output in pipeline.outputs.items()
+        if (output.spec.layout or output.spec.patches) and name not in wanted
+    ]
     if len(open_) == len(tensors) == 1:
         return {name: tensors[0] if name in open_ else name for name in wanted}
     if not open_:
@@ -129,6 +145,12 @@ def _is_image(tensor: Tensor) -> bool:
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
     return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
+
+
+def is_size_of_photo(pipeline: Pipeline, name: str) -> bool:
+    """Return whether an output is ``orig_target_sizes``, and its op computes the width and height of the photo."""
+    op = pipeline.outputs[name].chain[-1]
+    return name == TARGET_SIZES and isinstance(op, OriginalSize) and op.order == "wh"
 
 
 def note_shared_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
@@ -230,7 +252,7 @@ def _fix_size(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> s
     return f"add letterbox with height {lengths['h']}, width {lengths['w']}"
 
 
-def _check_packed(tensor: Tensor, output: Output) -> None:
+def check_packed(tensor: Tensor, output: Output) -> None:
     """Raise PipelineError if an input of a model for concatenated patches does not match the pipeline's output."""
     spec, dtype = output.spec, _DTYPES.get(tensor.data_type)
     dims = served_dims(spec, [-1])
@@ -242,6 +264,14 @@ def _check_packed(tensor: Tensor, output: Output) -> None:
         raise PipelineError(
             f'the pipeline returns {dims}, but "{tensor.name}" is {list(tensor.shape)}: a model of patches has no '
             f"batch dimension: export it with {dims}, where -1 is a dynamic axis"
+        )
+    if any(ours == -1 != theirs for ours, theirs in zip(dims, tensor.shape or (), strict=False)):
+        more = f", or set {op_name(output.chain[-1])} max_tiles to {(tensor.shape or ())[0]}" * (
+            isinstance(output.chain[-1], Tiles)
+        )
+        raise PipelineError(
+            f'the pipeline returns {dims}, where -1 depends on the image, but "{tensor.name}" is '
+            f"{list(tensor.shape or ())}: export the model with a dynamic axis{more}"
         )
 
 

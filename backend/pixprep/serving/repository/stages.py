@@ -10,7 +10,7 @@ from math import prod
 from pixprep.errors import PipelineError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
-from pixprep.serving.repository.fit import check_inputs, check_outputs, connect
+from pixprep.serving.repository.fit import check_inputs, check_outputs, connect, is_size_of_photo
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.ports import Classifier
@@ -158,8 +158,12 @@ def parameters(stages: Sequence[Stage]) -> dict[str, str]:
 
 
 def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
-    """Return the outputs of the stages that the classifier does not receive. They become outputs of the ensemble."""
-    taken = {(stage.model, name) for stage, name in pairs.values()}
+    """Return the outputs of the stages that become outputs of the ensemble.
+
+    These are the outputs that the classifier does not receive, and the size of the photo that an RT-DETR receives. It
+    shows ``pixprep.detections`` that the boxes are in pixels of the photo.
+    """
+    taken = {(stage.model, name) for stage, name in pairs.values() if not is_size_of_photo(stage.pipeline, name)}
     return [
         {**entry, "name": stage.named(entry["name"])}
         for stage in stages

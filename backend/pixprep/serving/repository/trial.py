@@ -24,9 +24,9 @@ from pixprep.engine.decoders.turbo import jpeg_of
 from pixprep.engine.engine import Engine
 from pixprep.errors import PipelineError, PixprepError, install
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.postprocessing.detections import GEOMETRY_OUTPUTS, SIZE_OUTPUT, detections
+from pixprep.postprocessing.detections import GEOMETRY_OUTPUTS, SIZE_OUTPUT, TARGET_SIZES, detections
 from pixprep.serving.repository.exports import Export, read_export
-from pixprep.serving.repository.fit import connect, mend_dims
+from pixprep.serving.repository.fit import connect, is_size_of_photo, mend_dims
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Step
 from pixprep.serving.repository.ports import Classifier
@@ -161,14 +161,15 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
     geometry = {
         name: tensors[producer][name][0]
         for producer in sorted(target.models)
-        for name in (*GEOMETRY_OUTPUTS, SIZE_OUTPUT)
-        if name in tensors[producer]
+        for name in tensors[producer]
+        if name in (*GEOMETRY_OUTPUTS, SIZE_OUTPUT) or is_size_of_photo(pipelines[producer], name)
     }
-    if GEOMETRY_OUTPUTS[0] in geometry and not class_names and not heads:  # outputs of a detector, not class scores
+    is_detector = not {GEOMETRY_OUTPUTS[0], TARGET_SIZES}.isdisjoint(geometry)
+    if is_detector and not class_names and not heads:  # outputs of a detector, not class scores
         for tensor, values in zip(classifier.outputs, outputs, strict=True):
             yield f'"{tensor.name}": {values.dtype} {list(values.shape[1:])}'
         named_outputs = {tensor.name: values[0] for tensor, values in zip(classifier.outputs, outputs, strict=True)}
-        if geometry.keys() >= {*GEOMETRY_OUTPUTS}:
+        if TARGET_SIZES in geometry or geometry.keys() >= {*GEOMETRY_OUTPUTS}:
             yield from _objects(named_outputs | geometry, read_export(onnx))
         return
     is_compared = len(target.models) > 1  # the photo would be compared with itself
