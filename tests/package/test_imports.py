@@ -104,7 +104,7 @@ HOMES = {
         "importers.verify.stages",
     },
     "nvidia": {"gpu.nvimagecodec", "importers.verify.originals", "importers.dali.serializer"},
-    "onnx": {f"serving.repository.{name}" for name in ("adapter", "lite0", "door", "free_dims", "ports")},
+    "onnx": {f"serving.repository.{name}" for name in ("adapter", "lite0", "onnx_edit", "free_dims", "ports")},
     "onnxruntime": {"cluster.network", "serving.repository.onnx_classifier", "serving.repository.onnx_trial"},
     "PIL": {
         *(

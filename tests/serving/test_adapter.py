@@ -24,6 +24,11 @@ ROWS_FIRST = [*SIZED, pp.tensor(dtype="uint8", layout="hwc")]
 GRAY = [pp.decode(color="gray"), *FLOATS[1:]]
 BOXES = [pp.decode(), pp.crop(box="boxes"), *FLOATS[1:]]
 PADDED = [pp.decode(), pp.resize(32, mode="scale", max_size=64), pp.image_size(), pp.tensor(multiple=32)]
+TILES = [
+    pp.decode(),
+    pp.resize_to_tiles(tile_size=32, max_tiles=6, filter="bicubic", like="torchvision"),
+    pp.normalize(),
+]
 TARGETS = [pp.decode(), pp.original_size(name="orig_target_sizes", dtype="int64", order="wh"), *FLOATS[1:]]
 NCHW = ["N", 3, 32, 48]
 BIASES = np.array([0.5, 0.25, 0, -0.25, -0.5], np.float32)
@@ -34,7 +39,7 @@ def constant(name, values):
     return numpy_helper.from_array(np.array(values), name)
 
 
-def model_of(image, *, name="x", extras=(), form="scores", opset=17, ir=8):
+def model_of(image, *, name="x", extras=(), form="scores", quantized=None, opset=17, ir=8):
     """Return a model with this signature.
 
     Args:
@@ -42,9 +47,16 @@ def model_of(image, *, name="x", extras=(), form="scores", opset=17, ir=8):
         name: Name of that input.
         extras: Name, type and shape of each other input.
         form: Form of the output, a key of ``FORMS``.
+        quantized: Scale and zero point of the image, which the model dequantizes after a Transpose and a Flatten.
     """
     kind, dims = image
     nodes = [helper.make_node("Cast", [name], ["real"], to=TensorProto.FLOAT)]
+    if quantized:
+        nodes = [
+            helper.make_node("Transpose", [name], ["moved"], perm=[0, 2, 3, 1]),
+            helper.make_node("Flatten", ["moved"], ["row"]),
+            helper.make_node("DequantizeLinear", ["row", "scale", "zero"], ["real"]),
+        ]
     has_batch = len(dims) > 3 or dims[0] == "N"
     if not has_batch or (len(dims) == 5 and dims[0] == 1):  # one photo, or the crops of one photo
         nodes.append(helper.make_node("Reshape", ["real", "one_row"], ["rows"]))
@@ -66,6 +78,9 @@ def model_of(image, *, name="x", extras=(), form="scores", opset=17, ir=8):
     constants = [constant("one_row", [1, -1]), constant("last", [2]), constant("biases", BIASES)]
     constants += [constant("table", TABLE), constant("axis", [0]), constant("second", [1]), constant("four", [4, 1, 1])]
     constants += [constant("never", np.float32(0.3)), constant("square", [-1])]
+    if quantized:
+        dtype = helper.tensor_dtype_to_np_dtype(getattr(TensorProto, kind))
+        constants += [constant("scale", np.float32(quantized[0])), constant("zero", dtype.type(quantized[1]))]
     nodes.append(helper.make_node("Add", [total, "biases"], ["all"]))
     steps, outputs = FORMS[form]
     nodes += [helper.make_node(kind_, inputs, [end], **fields) for kind_, inputs, end, fields in steps]
@@ -149,6 +164,25 @@ SIGNATURES = {
     "uint8 of whole floats": row(
         ("UINT8", NCHW), [*SIZED, pp.normalize(scale=1), pp.tensor()], "Cast to uint8 before input"
     ),
+    "int8 with its scale": row(
+        ("INT8", NCHW),
+        FLOATS,
+        "QuantizeLinear with scale 0.0078125 and zero point -128 before",
+        quantized=(1 / 128, -128),
+    ),
+    "uint8 with its scale": row(
+        ("UINT8", NCHW),
+        [*SIZED, pp.normalize(mean=0.5, std=0.5), pp.tensor(dtype="float16")],
+        "Cast to float, QuantizeLinear with scale 0.0078431 and zero point 128 before",
+        quantized=(0.0078431, 128),
+    ),
+    "int8 with a given scale": row(
+        ("INT8", NCHW),
+        FLOATS,
+        "QuantizeLinear with scale 0.01 and zero point -100 before",
+        quantizations={"x": [0.01, -100]},
+        integers=(0.01, -100),
+    ),
     # batch and dimensions
     "batch of 1": row(("FLOAT", [1, 3, 32, 48]), FLOATS, "one image, because the batch size of input"),
     "batch of 8 made dynamic": row(("FLOAT", [8, 3, 32, 48]), FLOATS, "batch dimension is dynamic", free_dims=True),
@@ -157,6 +191,17 @@ SIGNATURES = {
     "no channels": row(("FLOAT", ["N", 32, 48]), GRAY, "Squeeze of axis 1 before input"),
     "one crop": row(("FLOAT", ["N", 1, 3, 32, 48]), FLOATS, "Unsqueeze of axis 1 before input"),
     "crops of one photo": row(("FLOAT", [1, "crops", 3, 32, 48]), BOXES, "Unsqueeze of axis 0 before input"),
+    "tiles of one photo": row(
+        ("FLOAT", [1, "crops", 3, 32, 32]),
+        [*TILES, pp.tiles(32, thumbnail="last", name="tensor")],
+        'a request has one image, because input "x" contains the tiles of one image',
+    ),
+    "tiles of one photo, any batch": row(
+        ("FLOAT16", ["N", "crops", 3, 32, 32]),
+        [*TILES, pp.tiles(32, thumbnail="last", name="tensor")],
+        "Unsqueeze of axis 0, Cast to float16 before input",
+    ),
+    "tiles of fixed count": row(("FLOAT", ["N", 6, 3, 32, 32]), [*TILES, pp.tiles(32, max_tiles=6, name="tensor")]),
     "any size": row(("FLOAT", ["N", 3, "H", "W"]), FLOATS),
     "external weights": row(("FLOAT", [1, 3, 32, 48]), FLOATS, "batch dimension is dynamic", free_dims=True, data=True),
     "names of TensorFlow": row(("FLOAT", ["unk__1", 3, 32, 48]), FLOATS, name="serving/x:0"),
@@ -233,6 +278,34 @@ SIGNATURES = {
 }
 REFUSED = {
     "int8 of fractions": row(("INT8", NCHW), FLOATS, 'input "x" is int8, but the pipeline returns values from 0 to 1'),
+    "int8 of a different range": row(
+        ("INT8", NCHW),
+        [*SIZED, pp.normalize(scale=1), pp.tensor()],
+        'input "x" is int8 with scale 0.015625 and zero point 0, which represent values from -2 to 1.984, but the '
+        "pipeline returns values from 0 to 255: normalize as in the training",
+        quantized=(1 / 64, 0),
+    ),
+    "int8 with few values": row(
+        ("INT8", NCHW), FLOATS, "which represent values from -128 to 127, but the pipeline returns", quantized=(1, 0)
+    ),
+    "a scale of a float input": row(
+        ("FLOAT", NCHW), FLOATS, "--quantization x: the input is float", quantizations={"x": [0.1, 0]}
+    ),
+    "a zero point of a different type": row(
+        ("INT8", NCHW), FLOATS, "an integer from -128 to 127, not [0.1, 200]", quantizations={"x": [0.1, 200]}
+    ),
+    "no zero point": row(
+        ("INT8", NCHW), FLOATS, "expected the scale and the zero point, such as x=[", quantizations={"x": 0.1}
+    ),
+    "tiles of fixed count": row(
+        ("FLOAT", [1, 4, 3, 32, 32]),
+        [*TILES, pp.tiles(32, name="tensor")],
+        '[-1, 3, 32, 32], where -1 depends on the image, but "x" is [4, 3, 32, 32]: export the model with a dynamic '
+        "axis, or set tiles max_tiles to 4",
+    ),
+    "no such quantized input": row(
+        ("INT8", NCHW), FLOATS, '--quantization: the model has no input "y"; available: x', quantizations={"y": [1, 0]}
+    ),
     "batch of 8": row(("FLOAT", [8, 3, 32, 48]), FLOATS, 'batch size of input "x" is fixed at 8: export the model'),
     "six channels": row(("FLOAT", ["N", 6, 32, 48]), FLOATS, "6 channels, such as 2 stacked images, do not fit"),
     "features": row(("FLOAT", NCHW), FLOATS, 'has the input "f", TYPE_FP32', extras=[("f", "FLOAT", ["N", 256, 8, 8])]),
@@ -261,8 +334,10 @@ REFUSED = {
 
 def found(tmp_path, image, *, data=False, **fields):
     """Write the ONNX file of a row of ``SIGNATURES``. Return its path and the options of the build."""
-    options = {key: fields.pop(key) for key in ("free_dims", "constants", "max_batch_size") if key in fields}
-    fields.pop("adds", None)
+    names = ("free_dims", "constants", "quantizations", "max_batch_size")
+    options = {key: fields.pop(key) for key in names if key in fields}
+    for key in ("adds", "integers"):
+        fields.pop(key, None)
     path = tmp_path / "found.onnx"
     onnx.save(model_of(image, **fields), path, save_as_external_data=data, location="found.data", size_threshold=0)
     return path, options
@@ -291,7 +366,11 @@ def test_a_found_file_is_built_and_answers(tmp_path, signature):
     ours = {name: tensors.get(name, tensors["tensor"]) for name in names if name not in sent}
     outputs = dict(zip([each.name for each in session.get_outputs()], session.run(None, ours | sent), strict=True))
     assert all(array.shape[:1] == (1,) and array.ndim > 1 for array in outputs.values())
-    scores = tensors["tensor"].astype(np.float64).mean() + fields.get("adds", 0) + BIASES
+    values = tensors["tensor"].astype(np.float64)
+    if "integers" in fields:  # the model does not convert them back to real values
+        scale, zero = fields["integers"]
+        values = np.clip(np.round(values / scale) + zero, -128, 127)
+    scores = values.mean() + fields.get("adds", 0) + BIASES
     kept = [number for number, score in enumerate(scores) if score > 0.3]
     expected = {
         "label": [[0]],

@@ -26,6 +26,7 @@ VALUES = (
     "was trained or quantized with"
 )
 STACKED = "6 channels, such as 2 stacked images, do not fit, because an image has 1, 3 or 4 channels"
+SCALED = ", or pass --quantization input=[SCALE,ZERO_POINT] of the model"
 INT8 = "normalize with mean 128, std 1 and scale 1"
 WANTS = 'the pipeline returns float32, but input "input" is'
 NO_ALPHA = (
@@ -88,7 +89,7 @@ def test_the_metadata_of_an_onnx_file_may_say_that_its_width_comes_first(tmp_pat
     ("side", "tensor", "message"),
     [
         ("inputs", ("input", "INT64"), f'input "input" is int64, but {VALUES}, for example with tensor dtype uint8'),
-        ("inputs", ("input", "INT8"), f'input "input" is int8, but {VALUES}, for example with {INT8}'),
+        ("inputs", ("input", "INT8"), f'input "input" is int8, but {VALUES}, for example with {INT8}{SCALED}'),
         ("inputs", ("input", "COMPLEX64"), f"{WANTS} of an unsupported type: export the model with float32"),
         ("inputs", ("input", "FLOAT", None), f'input "input" has no batch dimension: {EXPORT}'),
         ("inputs", ("input", "FLOAT", (8, 3, 224, 224)), f'the batch size of input "input" {BATCH.format(8)}'),

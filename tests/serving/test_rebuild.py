@@ -12,8 +12,9 @@ import pytest
 
 import pixprep as pp
 from pixprep.errors import PipelineError, SetupError
+from pixprep.postprocessing.pictures import Picture
 from pixprep.serving.repository import build, check, pbtxt, plan_repository
-from support.faces import MODELS, PIPELINE, files, replace
+from support.faces import MODELS, PIPELINE, files, replace, save_onnx
 
 
 def test_building_again_replaces_built_models_and_keeps_other_models(model, tmp_path):
@@ -287,3 +288,32 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
     assert str(caught.value) == f'--preprocess: {out} has no preprocess model "preproces"; did you mean "preprocess"?'
     with pytest.raises(PipelineError, match="remove --pipeline, --preset, --input, --on-error"):
         build(out, preprocess="preprocess", pipeline=PIPELINE, onnx=model, name="dogs")
+
+
+@pytest.mark.parametrize("name", ["", "cutout"])
+def test_a_model_that_the_new_ensemble_does_not_use_is_removed(model, tmp_path, name):
+    """A first build with pictures or with several inputs leaves no model for a second build without them."""
+    out, base = tmp_path / "out", f"{name}_" * bool(name)
+    build(out, pipeline=PIPELINE, onnx=model, name="other")
+    pair = save_onnx(tmp_path / "pair.onnx", [(each, "FLOAT", ("batch", 3, 224, 224)) for each in ("left", "right")])
+    build(out, pipeline={"left": PIPELINE, "right": PIPELINE}, onnx=pair, name=name)
+    (out / f"{base}preprocess_mine").mkdir()
+    left = build(out, pipeline=PIPELINE, onnx=model, name=name)
+    ensemble = name or "ensemble"
+    removed = [f"{base}preprocess_{side}: removed, because {ensemble} no longer uses it" for side in ("left", "right")]
+    assert sorted(note for note in left.notes if "removed" in note) == removed
+    kept = {"other", "other_preprocess", "other_classifier", f"{base}preprocess_mine"}
+    assert {path.name for path in out.iterdir()} == kept | {ensemble, f"{base}preprocess", f"{base}classifier"}
+    mapped = pp.Pipeline([pp.decode(), pp.original_size(), *PIPELINE.ops[1:-1], pp.transform(), PIPELINE.ops[-1]])
+    picture = {"logits": Picture.parse("image,range=0..1")}
+    image = save_onnx(tmp_path / "image.onnx", outputs=[("logits", "FLOAT", ("batch", 3, 224, 224))])
+    build(out, pipeline=mapped, onnx=image, name=name, pictures=picture)
+    assert (out / f"{base}picture").is_dir()
+    (out / f"{base}picture" / "notes.txt").write_text("mine")
+    with pytest.raises(SetupError, match=r"notes.txt was not written by `pixprep build` and would be removed"):
+        build(out, pipeline=mapped, onnx=image, name=name)
+    (out / f"{base}picture" / "notes.txt").unlink()
+    build(out, pipeline=mapped, onnx=image, name=name)
+    assert not (out / f"{base}picture").exists()
+    (out / f"{base}preprocess_mine").rmdir()
+    assert check(out) == []

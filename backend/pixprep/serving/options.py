@@ -40,6 +40,8 @@ class BuildOptions:
         labels: Class names: one per line, or JSON such as a config.json with id2label; OUTPUT=FILE for a model with
             several outputs; default: the names in the ONNX file, or those of the previous build.
         constants: Value of an input of the ONNX file, such as conf=0.4 or bits=[0,1,1,0]; may be repeated.
+        quantizations: Scale and zero point of an integer input of the ONNX file, such as x=[0.0078125,0]; default: the
+            values in the file; may be repeated.
         free_dims: Make the fixed batch size and image size of an ONNX file dynamic, and test the changed model in ONNX
             Runtime.
         one_image: With several pipelines: a request has one image, which all pipelines process.
@@ -68,6 +70,7 @@ class BuildOptions:
     classifier_io: Annotated[Sequence[str] | None, Shell(nargs=2, metavar=("INPUT", "OUTPUT"))] = None
     labels: Annotated[NamedFiles, Shell(metavar="[OUTPUT=]FILE")] = None
     constants: Annotated[Any, Shell(kind="value", action="append", metavar="NAME=VALUE")] = None
+    quantizations: Annotated[Any, Shell(kind="value", action="append", metavar="INPUT=[SCALE,ZERO_POINT]")] = None
     free_dims: bool = False
     one_image: bool = False
     boxes_from: Annotated[str, Shell(metavar="ENSEMBLE")] = ""

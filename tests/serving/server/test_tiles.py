@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from tritonclient import grpc
+from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
 from pixprep.serving.repository import build
@@ -36,11 +37,12 @@ SLICES = pp.Pipeline(
 PHOTOS = [png(scene(120, 90)), png(scene(50, 300)), png(scene(20, 20))]
 
 
-def save_tower(path):
-    """Save a model that returns the mean of each channel of each tile."""
-    nodes = [helper.make_node("ReduceMean", ["pixel_values"], ["features"], axes=[2, 3], keepdims=0)]
-    inputs = [helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, ["tiles", 3, TILE, TILE])]
-    outputs = [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["tiles", 3])]
+def save_tower(path, batch=()):
+    """Save a model that returns the mean of each channel of each tile. ``batch`` is the begin of its shapes."""
+    axes = [len(batch) + 2, len(batch) + 3]
+    nodes = [helper.make_node("ReduceMean", ["pixel_values"], ["features"], axes=axes, keepdims=0)]
+    inputs = [helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, [*batch, "tiles", 3, TILE, TILE])]
+    outputs = [helper.make_tensor_value_info("features", TensorProto.FLOAT, [*batch, "tiles", 3])]
     graph = helper.make_graph(nodes, "tower", inputs, outputs)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
@@ -50,6 +52,7 @@ def save_tower(path):
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tiles")
     build(folder / "models", pipeline=PIPELINE, onnx=save_tower(folder / "tower.onnx"))
+    build(folder / "models", pipeline=PIPELINE, onnx=save_tower(folder / "one.onnx", [1]), name="one")
     build(folder / "more", pipeline=SLICES, onnx=save_identity(folder / "identity.onnx"))
     shutil.copytree(folder / "more" / "preprocess", folder / "models" / "slices")
     config = folder / "models" / "slices" / "config.pbtxt"
@@ -89,6 +92,16 @@ def test_the_tiles_of_all_images_are_one_tensor_with_a_count_per_image(server):
     assert np.array_equal(tiles, np.concatenate(batch.outputs["pixel_values"]))
     (features,) = infer(client, "ensemble", PHOTOS, "features")
     np.testing.assert_allclose(features, tiles.mean(axis=(2, 3)), atol=1e-5)
+
+
+def test_a_model_of_the_tiles_of_one_image_receives_one_image_per_request(server):
+    client = client_of(server, "grpc")
+    for photo in PHOTOS:
+        (several,) = infer(client, "ensemble", [photo], "features")
+        (features,) = infer(client, "one", [photo], "features")
+        assert np.array_equal(features, several[None])
+    with pytest.raises(InferenceServerException, match=r"unexpected shape for input 'image' .*Expected \[1\]"):
+        infer(client, "one", PHOTOS[:2], "features")
 
 
 def test_the_slices_of_all_images_are_one_tensor(server):

@@ -16,7 +16,17 @@ from pixprep.serving.options import BuildOptions
 EXAMPLE = "build --pipeline pipeline.json --onnx classifier.onnx --classifier tensorrt --output models"
 GROUPS = {
     "pipeline": ("pipeline", "preset", "preprocess"),
-    "classifier": ("onnx", "plan", "classifier", "classifier_io", "labels", "free_dims", "constants", "explain"),
+    "classifier": (
+        "onnx",
+        "plan",
+        "classifier",
+        "classifier_io",
+        "labels",
+        "free_dims",
+        "constants",
+        "quantizations",
+        "explain",
+    ),
     "models": (
         *("one_image", "boxes_from", "boxes_by", "name", "input_", "on_error", "max_batch_size", "parameters"),
         *("odd_range", "pictures", "encoding"),
@@ -57,7 +67,8 @@ def run(
     encoded = read_photo(image)
     if given["parameters"] is not None:
         given["parameters"] = dict(given["parameters"])
-    given["constants"] = numbers_of(given["constants"])
+    for name in ("constants", "quantizations"):
+        given[name] = numbers_of(given[name])
     allowed = operator_names((given["parameters"] or {}).get("allow_operators", ""))
     given["pictures"] = dict(given["pictures"] or ())
     if given["labels"]:

@@ -20,22 +20,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError, SetupError, install
 from pixprep.pipeline.ops import ImageSize, Letterbox, Pad
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.plan.output_plans import TensorPlan
-from pixprep.serving.repository.fit import OPS_OF_INPUTS, compatible
+from pixprep.serving.repository.fit import OPS_OF_INPUTS, check_packed, compatible
 from pixprep.serving.repository.free_dims import freed_model
-from pixprep.serving.repository.models import Tensor
-from pixprep.serving.repository.ports import FROM_ONNX, Classifier, declared
+from pixprep.serving.repository.models import Tensor, suggest
+from pixprep.serving.repository.onnx_edit import Array, Edit, Shape
+from pixprep.serving.repository.ports import Classifier, declared
+from pixprep.serving.repository.quantization import Quantization, given_quantization, quantization_of
 from pixprep.serving.repository.trial import LIMIT_S, MAX_ONNX_BYTES, example_tensors, run_onnx
-from pixprep.spec import DType
-
-Array = npt.NDArray[Any]
-Shape = tuple[int, ...]
+from pixprep.spec import DType, TensorSpec
 
 _PIPELINE_TYPES: dict[DType, str] = {
     "float32": "FLOAT",
@@ -46,8 +44,6 @@ _PIPELINE_TYPES: dict[DType, str] = {
 }
 _REALS = ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16")
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
-_AXES_AS_INPUT = 13
-"""First opset in which Squeeze and Unsqueeze receive their axes as an input instead of an attribute."""
 _SCORE, _OVERLAP, _MOST = 0.25, 0.45, 100
 CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("conf", "conf_thres", "conf_threshold", "confidence_threshold", "score_threshold"), _SCORE),
@@ -94,20 +90,19 @@ class Adapter:
     """Converts one ONNX file.
 
     Args:
-        model: The ``onnx.ModelProto``, which is modified.
-        classifier: Declared inputs and outputs of the model.
+        edit: The file and its declared inputs and outputs.
         pipelines: Serving sides of the pipelines, by the name of the input that they feed. A single pipeline has the
             name "".
         folder: Folder of the user's file, which contains the files with external weights.
         constants: Values of inputs that the user has set.
+        quantizations: Scale and zero point of integer inputs that the user has set.
     """
 
-    model: Any
-    classifier: Classifier
+    edit: Edit
     pipelines: Mapping[str, Pipeline]
     folder: Path
     constants: Mapping[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list, init=False)
+    quantizations: Mapping[str, Any] = field(default_factory=dict)
     passed: list[str] = field(default_factory=list, init=False)
     lists: list[str] = field(default_factory=list, init=False)
     one_image: str = field(default="", init=False)
@@ -115,12 +110,15 @@ class Adapter:
 
     def __post_init__(self) -> None:
         """Find the pipeline output that each input receives."""
-        self._fed: dict[str, tuple[Pipeline, Output]] = _fed(self.classifier, self.pipelines)
-        self._graph = self.model.graph
-        self._at = 0
-        for name in self.constants:
-            if name not in {tensor.name for tensor in self.classifier.inputs}:
-                raise self._refused(f'--constant: the model has no input "{name}"')
+        self._fed: dict[str, tuple[Pipeline, Output]] = _fed(self.edit.classifier, self.pipelines)
+        for option, names in (("constant", self.constants), ("quantization", self.quantizations)):
+            for name in names:
+                if name not in (known := [tensor.name for tensor in self.edit.classifier.inputs]):
+                    raise self._refused(f'--{option}: the model has no input "{name}"; {suggest(name, known)}')
+
+    @property
+    def _is_packed(self) -> bool:
+        return any(pipeline.plan.is_packed for pipeline in self.pipelines.values())
 
     def convert_inputs(self) -> Classifier:
         """Add nodes before the network, and return the inputs and outputs of the converted model.
@@ -128,16 +126,16 @@ class Adapter:
         Raises:
             PipelineError: A conversion would change values, or a constant does not match its input.
         """
-        for tensor in self.classifier.inputs:
+        for tensor in self.edit.classifier.inputs:
             if tensor.name in self._fed:
                 self._feed(tensor, *self._fed[tensor.name])
-        for tensor in self.classifier.inputs:
+        for tensor in self.edit.classifier.inputs:
             if tensor.name not in self._fed:
                 self._complete(tensor)
-        for tensor in self.classifier.outputs:
+        for tensor in self.edit.classifier.outputs:
             if tensor.data_type == "TYPE_BF16":  # neither NumPy nor most clients support bfloat16
-                self._put_after(tensor.name, tensor.shape, [("Cast", "FLOAT")], kind="FLOAT")
-        return self.classifier
+                self.edit.put_after(tensor.name, tensor.shape, [("Cast", "FLOAT")], kind="FLOAT")
+        return self.edit.classifier
 
     def free(self) -> None:
         """Make the batch dimension dynamic, and give the inputs the size of the pipeline's tensors.
@@ -148,21 +146,22 @@ class Adapter:
         """
         if find_spec("onnxruntime") is None:
             raise SetupError(f"--free-dims requires ONNX Runtime to test the model: {install('classifier')}")
-        if any(each.name not in (*self._fed, *self.passed) for each in self.classifier.inputs):
+        inputs = self.edit.classifier.inputs
+        if any(each.name not in (*self._fed, *self.passed) for each in inputs):
             return  # ``pair`` reports these inputs
         shapes = {name: output.spec.shape for name, (_, output) in self._fed.items()}
-        shapes |= {each.name: (each.shape or ())[1:] for each in self.classifier.inputs if each.name in self.passed}
-        self.model = freed_model(
-            self.model,
-            self.classifier.source,
+        shapes |= {each.name: (each.shape or ())[1:] for each in inputs if each.name in self.passed}
+        self.edit.model = freed_model(
+            self.edit.model,
+            self.edit.classifier.source,
             shapes=shapes,
             feeds=self._feeds()[:2],
             run=self._run_model,
             folder=self.folder,
         )
-        self.classifier = replace(declared(self.model, self.classifier.source), labels=self.classifier.labels)
-        self._graph, self.one_image = self.model.graph, ""
-        self.notes.append(f"{self.classifier.source}: the batch dimension is dynamic")
+        self._declare_again()
+        self.one_image = ""
+        self.edit.note("the batch dimension is dynamic")
 
     def convert_outputs(self, *, is_of_rows: bool = False) -> Adapted:
         """Add nodes after the network, and run the converted model in ONNX Runtime to test it.
@@ -173,13 +172,37 @@ class Adapter:
         Raises:
             PipelineError: ONNX Runtime rejects the converted model.
         """
-        is_fed = all(each.name in self._fed or each.name in self.passed for each in self.classifier.inputs)
+        is_fed = all(each.name in self._fed or each.name in self.passed for each in self.edit.classifier.inputs)
         if is_fed and self._fed and self._is_doubtful():
             self._try(is_of_rows=is_of_rows)
-        rest = tuple(tensor for tensor in self.classifier.inputs if tensor.name not in self.passed)
-        passed = tuple(tensor for tensor in self.classifier.inputs if tensor.name in self.passed)
-        classifier, lists = replace(self.classifier, inputs=rest), tuple(self.lists)
-        return Adapted(classifier, passed, lists, self.one_image, self.is_joined, bool(self.notes), tuple(self.notes))
+        inputs, notes = self.edit.classifier.inputs, tuple(self.edit.notes)
+        rest = tuple(tensor for tensor in inputs if tensor.name not in self.passed)
+        passed = tuple(tensor for tensor in inputs if tensor.name in self.passed)
+        classifier, lists = replace(self.edit.classifier, inputs=rest), tuple(self.lists)
+        return Adapted(classifier, passed, lists, self.one_image, self.is_joined, bool(notes), notes)
+
+    def of_patches(self) -> Adapted:
+        """Return the converted model of a pipeline with patches or tiles, after a test in ONNX Runtime if it changed.
+
+        Raises:
+            PipelineError: The shape of an input does not match, or ONNX Runtime rejects the converted model.
+        """
+        for tensor in self.edit.classifier.inputs:
+            try:
+                if tensor.name in self._fed:
+                    check_packed(tensor, self._fed[tensor.name][1])
+            except PipelineError as error:
+                raise self._refused(str(error)) from None
+        if self.edit.notes:
+            self._declare_again()
+        if self.edit.notes and not self._obstacle():
+            for tried in self._run(self._feeds()):
+                if isinstance(tried, str):
+                    raise self._refused(f"{tried}; build added nodes: {'; '.join(self.edit.notes)}")
+        if self.one_image:
+            self.edit.note(f"a request has one image, because {self.one_image}")
+        notes = tuple(self.edit.notes)
+        return Adapted(self.edit.classifier, is_changed=bool(notes), notes=notes)
 
     # Inputs
 
@@ -188,8 +211,11 @@ class Adapter:
         spec, shape = output.spec, tensor.shape
         steps: list[tuple[str, Any]] = []
         ours: Shape | None = None
-        is_feedable = "1" not in spec.lengths and not spec.patches and ("t" not in spec.lengths or "n" in spec.lengths)
-        if shape is not None and is_feedable:
+        if pipeline.plan.is_packed:
+            if shape is not None and len(shape) == len(spec.shape) + 1 and shape[0] in (-1, 1):
+                steps, ours = [("Unsqueeze", 0)], shape[1:]
+                self._take_one(f'input "{tensor.name}" contains the tiles of one image')
+        elif shape is not None and "1" not in spec.lengths and ("t" not in spec.lengths or "n" in spec.lengths):
             rank = len(spec.shape)
             channel = (spec.layout or "").find("c")
             flat = tuple(side for axis, side in enumerate(spec.shape) if axis != channel)
@@ -205,44 +231,55 @@ class Adapter:
                     steps, ours = [("Unsqueeze", 1)], (shape[0], *shape[2:])
                 if shape[0] == 1:
                     self._take_one(f'the batch size of input "{tensor.name}" is fixed at 1')
-            elif shape[0] == 1 and spec.layout:
+            elif shape[0] == 1 and _is_image(spec):
                 self._take_one(f'the batch size of input "{tensor.name}" is fixed at 1')
-        wanted, has = self._type_of(tensor.name), _PIPELINE_TYPES[spec.dtype]
-        able = ("FLOAT",) if spec.layout else ("FLOAT", "INT32", "INT64")  # the pipeline can return these types
-        is_cast = wanted != has and wanted not in able
-        if is_cast and spec.layout is None:
-            is_cast = has in _INTEGERS and wanted in (*_INTEGERS, "DOUBLE")
-        elif is_cast and wanted in _INTEGERS:
-            is_cast = self._are_whole(tensor.name, pipeline, output, wanted)
-        elif is_cast:
-            is_cast = has in _REALS and wanted in _REALS
-        steps += [("Cast", wanted)] * is_cast
+        wanted, has = self.edit.type_of(tensor.name), _PIPELINE_TYPES[spec.dtype]
+        steps += self._conversion(tensor.name, pipeline, output, has, wanted)
         if steps:
-            self._put_before(tensor.name, has if is_cast else wanted, ours or shape or (), steps)
+            is_converted = steps[-1][0] in ("Cast", "QuantizeLinear")
+            self.edit.put_before(tensor.name, has if is_converted else wanted, ours or shape or (), steps)
 
-    def _are_whole(self, name: str, pipeline: Pipeline, output: Output, wanted: str) -> bool:
-        """Return whether all values of a pipeline's tensor are integers that an integer type can represent.
+    def _conversion(
+        self, name: str, pipeline: Pipeline, output: Output, has: str, wanted: str
+    ) -> list[tuple[str, Any]]:
+        """Return the nodes that convert the values of a pipeline's tensor to the type of an input.
 
         Raises:
-            PipelineError: The tensor contains other values, which a Cast would change.
+            PipelineError: The values are not integers, and the quantization of the input is not known or does not
+                match the values; or the user has set the quantization of an input that is not an integer type.
         """
-        plan = pipeline.plan.outputs[output.name]
-        if not isinstance(plan, TensorPlan) or plan.calls:
-            return False
-        levels = np.tile(np.arange(256, dtype=np.float32), (len(plan.channels), 1))
-        if plan.resized_values is not None:
-            levels = plan.resized_values[list(plan.channels)]
-        values = plan.values(levels).astype(np.float64)
+        is_image = _is_image(output.spec)
+        able = ("FLOAT",) if is_image else ("FLOAT", "INT32", "INT64")  # the pipeline can return these types
+        quantization: Quantization | None = None
+        if name in self.quantizations:
+            quantization = given_quantization(name, self.quantizations[name], wanted, self.edit)
+        elif wanted == has or wanted in able:
+            return []
+        elif not is_image:
+            return [("Cast", wanted)] * (has in _INTEGERS and wanted in (*_INTEGERS, "DOUBLE"))
+        elif wanted not in _INTEGERS:
+            return [("Cast", wanted)] * (has in _REALS and wanted in _REALS)
+        values = _values(pipeline, output)
+        if values is None:
+            return []
         limits = np.iinfo(wanted.lower())
-        if (values == values.round()).all() and limits.min <= values.min() <= values.max() <= limits.max:
-            return True
+        low, high = values.min(), values.max()
+        are_whole = bool((values == values.round()).all() and limits.min <= low <= high <= limits.max)
+        if quantization is None and are_whole:
+            return [("Cast", wanted)]
+        quantization = quantization or quantization_of(self.edit, name, wanted)
+        if quantization is not None:
+            if mismatch := quantization.mismatch(values, wanted):
+                raise self._refused(f'input "{name}" is {wanted.lower()} with {mismatch}')
+            return [*[("Cast", "FLOAT")] * (has != "FLOAT"), ("QuantizeLinear", quantization)]
         if wanted == "UINT8":  # the pipeline can return this type
-            return False
+            return []
         usual = "normalize with mean 128, std 1 and scale 1" if wanted == "INT8" else "tensor dtype uint8"
+        given = f", or pass --quantization {name}=[SCALE,ZERO_POINT] of the model" * (wanted == "INT8")
         raise self._refused(
-            f'input "{name}" is {wanted.lower()}, but the pipeline returns values from {values.min():.4g} to '
-            f"{values.max():.4g}, which a Cast would change: return the integers that the model was trained or "
-            f"quantized with, for example with {usual}"
+            f'input "{name}" is {wanted.lower()}, but the pipeline returns values from {low:.4g} to {high:.4g}, '
+            "which a Cast would change: return the integers that the model was trained or "
+            f"quantized with, for example with {usual}{given}"
         )
 
     def _complete(self, tensor: Tensor) -> None:
@@ -252,7 +289,7 @@ class Adapter:
             return  # ``pair`` rejects this input
         if name in self.constants:
             self._fill(tensor, self.constants[name])
-        elif shape is None or name in OPS_OF_INPUTS or not self._fed:
+        elif shape is None or name in OPS_OF_INPUTS or not self._fed or self._is_packed:
             return
         elif mask := self._masked(tensor):
             self._mask(tensor, *mask)
@@ -260,14 +297,15 @@ class Adapter:
             self._fill(tensor, CONSTANTS[name.lower()])
         elif len(shape) <= _MAX_PASSED and (tensor.data_type or "TYPE_STRING") not in ("TYPE_STRING", "TYPE_BF16"):
             if len(shape) < 2 and shape != (-1,):
-                self._put_before(name, self._type_of(name), (1, *(shape or (1,))), [("Squeeze", 0)] * (2 - len(shape)))
+                squeezes = [("Squeeze", 0)] * (2 - len(shape))
+                self.edit.put_before(name, self.edit.type_of(name), (1, *(shape or (1,))), squeezes)
                 self._take_one(f'input "{name}" has no batch dimension')
             elif shape[0] == 1:
                 self._take_one(f'the batch size of input "{name}" is fixed at 1')
             self.passed.append(name)
-            (now,) = [each for each in self.classifier.inputs if each.name == name]
-            self.notes.append(
-                f'{self.classifier.source}: clients must send "{name}", '
+            (now,) = [each for each in self.edit.classifier.inputs if each.name == name]
+            self.edit.note(
+                f'clients must send "{name}", '
                 f"{now.data_type.removeprefix('TYPE_')} {list((now.shape or ())[1:])}, with each image"
             )
 
@@ -276,7 +314,7 @@ class Adapter:
         import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
         name, shape = tensor.name, tensor.shape or ()
-        kind = self._type_of(name)
+        kind = self.edit.type_of(name)
         dtype = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.DataType.Value(kind))
         is_batched, length = shape[:1] == (-1,), [1 if side == -1 else side for side in shape]
         try:
@@ -286,13 +324,13 @@ class Adapter:
                 f"--constant {name}: the value must have the shape {length} of the input, or be one number"
             ) from None
         if is_batched:
-            one, rest = (self._constant(each) for each in (array, np.array(length[1:], np.int64)))
-            batch = self._node("Gather", [self._image_shape(), self._constant(np.array([0]))])
-            self._node("Expand", [one, self._node("Concat", [batch, rest], axis=0)], name)
+            one, rest = (self.edit.constant(each) for each in (array, np.array(length[1:], np.int64)))
+            batch = self.edit.node("Gather", [self._image_shape(), self.edit.constant(np.array([0]))])
+            self.edit.node("Expand", [one, self.edit.node("Concat", [batch, rest], axis=0)], name)
         else:
-            self._constant(array, name)
-        self._drop_input(name)
-        self.notes.append(f'{self.classifier.source}: input "{name}" is the constant {np.asarray(value).tolist()}')
+            self.edit.constant(array, name)
+        self.edit.drop_input(name)
+        self.edit.note(f'input "{name}" is the constant {np.asarray(value).tolist()}')
 
     def _masked(self, tensor: Tensor) -> tuple[Pipeline, Output] | None:
         """Return the image that a pixel mask describes, or None if the input is not a pixel mask."""
@@ -307,17 +345,19 @@ class Adapter:
             PipelineError: The pipeline pads the image, but does not return its size in the tensor.
         """
         name, shape, spec = tensor.name, tensor.shape or (), output.spec
-        source, kind = self.classifier.source, self._type_of(name)
+        kind = self.edit.type_of(name)
         axes = [(spec.layout or "").index(side) + 1 for side in "hw"]
         places = [index for index, op in enumerate(output.chain) if isinstance(op, Pad | Letterbox)]
         if not places and spec.padding.size(1, 1) == (1, 1):
             lengths = [0, *axes] if -1 in shape[1:] else [0]
-            whole = self._node("Gather", [self._image_shape(), self._constant(np.array(lengths))])
+            whole = self.edit.node("Gather", [self._image_shape(), self.edit.constant(np.array(lengths))])
             if -1 not in shape[1:]:  # a mask of a fixed size
-                whole = self._node("Concat", [whole, self._constant(np.array(shape[1:]))], axis=0)
-            self._cast(self._node("Expand", [self._constant(np.ones((1, 1, 1), np.float32)), whole]), kind, name)
-            self._drop_input(name)
-            self.notes.append(f'{source}: input "{name}" is a mask of ones, because the pipeline does not pad')
+                whole = self.edit.node("Concat", [whole, self.edit.constant(np.array(shape[1:]))], axis=0)
+            self.edit.cast(
+                self.edit.node("Expand", [self.edit.constant(np.ones((1, 1, 1), np.float32)), whole]), kind, name
+            )
+            self.edit.drop_input(name)
+            self.edit.note(f'input "{name}" is a mask of ones, because the pipeline does not pad')
             return
         first = places[0] if places else len(output.chain)
         is_below = all(getattr(output.chain[index], "anchor", "") == "top_left" for index in places)
@@ -333,35 +373,37 @@ class Adapter:
             )
         (size, *_) = sizes
         if size.name not in self._fed:
-            self._graph.input.add().name = size.name
+            self.edit.graph.input.add().name = size.name
             added = Tensor(size.name, "", (-1, 2))
-            self.classifier = replace(self.classifier, inputs=(*self.classifier.inputs, added))
-            self._declare(size.name, (-1, 2), _PIPELINE_TYPES[size.spec.dtype])
+            self.edit.classifier = replace(self.edit.classifier, inputs=(*self.edit.classifier.inputs, added))
+            self.edit.declare(size.name, (-1, 2), _PIPELINE_TYPES[size.spec.dtype])
             self._fed[size.name] = pipeline, size
-        sides, inside = self._cast(size.name, "INT64"), []
+        sides, inside = self.edit.cast(size.name, "INT64"), []
         for index, axis in enumerate(axes):
-            length = self._node("Gather", [self._image_shape(), self._constant(np.array(axis))])
-            counted = self._node("Range", [self._constant(np.array(0)), length, self._constant(np.array(1))])
-            side = self._node("Gather", [sides, self._constant(np.array([index]))], axis=1)
-            inside.append(self._squeeze("Unsqueeze", self._node("Less", [counted, side]), 2 - index))
-        self._cast(self._node("And", inside), kind, name)
-        self._drop_input(name)
-        self.notes.append(f'{source}: input "{name}" is computed from "{size.name}": 1 for the photo, 0 for padding')
+            length = self.edit.node("Gather", [self._image_shape(), self.edit.constant(np.array(axis))])
+            counted = self.edit.node(
+                "Range", [self.edit.constant(np.array(0)), length, self.edit.constant(np.array(1))]
+            )
+            side = self.edit.node("Gather", [sides, self.edit.constant(np.array([index]))], axis=1)
+            inside.append(self.edit.squeeze("Unsqueeze", self.edit.node("Less", [counted, side]), 2 - index))
+        self.edit.cast(self.edit.node("And", inside), kind, name)
+        self.edit.drop_input(name)
+        self.edit.note(f'input "{name}" is computed from "{size.name}": 1 for the photo, 0 for padding')
 
     # Outputs
 
     def _is_doubtful(self) -> bool:
         """Return whether the model was changed, or an output might not begin with the batch dimension."""
-        images = [tensor for tensor in self.classifier.inputs if tensor.name in self._fed]
+        images = [tensor for tensor in self.edit.classifier.inputs if tensor.name in self._fed]
         names = {tensor.dim_names[:1] for tensor in images if tensor.dim_names}
         lengths = {tensor.shape[:1] for tensor in images if tensor.shape}
-        for output in self.classifier.outputs:
+        for output in self.edit.classifier.outputs:
             shape = output.shape
             if shape is None or len(shape) < 2 or (shape[:1] == (-1,) and output.dim_names[:1] not in names):
                 return True
             if shape[0] != -1 and shape[:1] not in lengths:
                 return True
-        return bool(self.notes)
+        return bool(self.edit.notes)
 
     def _try(self, *, is_of_rows: bool) -> None:
         """Run the model on three single photos and on a batch of two photos, and convert its outputs.
@@ -381,15 +423,15 @@ class Adapter:
             runs = self._run([*feeds, *([] if self.one_image or is_of_rows else [both])])
             if isinstance(runs[0], str):
                 why = runs[0]
-                if self.notes:
-                    raise self._refused(f"{why}; build added nodes: {'; '.join(self.notes)}")
+                if self.edit.notes:
+                    raise self._refused(f"{why}; build added nodes: {'; '.join(self.edit.notes)}")
         if why:
-            self.notes += [f"{self.classifier.source}: not tried: {why}"] * bool(self.notes)
+            self.edit.notes += [f"{self.edit.classifier.source}: not tried: {why}"] * bool(self.edit.notes)
         pair = runs[3] if len(runs) > 3 else ""
         if isinstance(pair, str) and pair and not why:
             self._take_one(f"it does not run with two images ({pair})")
         changed = False
-        for index, tensor in enumerate(self.classifier.outputs):
+        for index, tensor in enumerate(self.edit.classifier.outputs):
             seen = [run[index].shape for run in runs[:3] if not isinstance(run, str)]
             if why and (shape := tensor.shape) is not None:
                 # a dynamic first dimension is the batch, unless the image input has a fixed batch size
@@ -398,13 +440,15 @@ class Adapter:
                 two = None if isinstance(pair, str) else pair[index].shape
                 changed |= self._give(tensor, seen, two, is_of_rows=is_of_rows)
         if changed and feeds and isinstance(tried := self._run(feeds[:1])[0], str):
-            raise self._refused(f"{tried}; build added nodes: {'; '.join(self.notes)}")
+            raise self._refused(f"{tried}; build added nodes: {'; '.join(self.edit.notes)}")
 
     def _obstacle(self) -> str:
         """Return the reason why the model cannot be tried, or an empty string."""
         if find_spec("onnxruntime") is None:
             return "ONNX Runtime is not installed"
-        size = self.model.ByteSize() + sum((self.folder / file).stat().st_size for file in self.classifier.data_files)
+        size = self.edit.model.ByteSize() + sum(
+            (self.folder / file).stat().st_size for file in self.edit.classifier.data_files
+        )
         return f"the file exceeds {MAX_ONNX_BYTES >> 30} GiB" if size > MAX_ONNX_BYTES else ""
 
     def _give(self, tensor: Tensor, seen: Sequence[Shape], both: Shape | None, *, is_of_rows: bool) -> bool:
@@ -427,7 +471,7 @@ class Adapter:
         is_each = firsts == {1} and (both is None or both[0] == 2)
         if rank > 1 and is_each:
             if tensor.shape is None:
-                self._declare(name, (-1 if both else 1, *rest))
+                self.edit.declare(name, (-1 if both else 1, *rest))
             return False
         if rank == 1 and is_each:
             steps, rest = [("Unsqueeze", 1)], (1,)
@@ -440,7 +484,7 @@ class Adapter:
         if not steps:
             return False
         batch = 1 if self.one_image else -1
-        self._put_after(name, (batch, *rest), steps)
+        self.edit.put_after(name, (batch, *rest), steps)
         return True
 
     def _feeds(self) -> list[dict[str, Array]]:
@@ -449,7 +493,7 @@ class Adapter:
         for kind in ("noise", "black", "white"):
             tensors = {id(p): example_tensors(p, kind) for p, _ in self._fed.values()}
             feed = {}
-            for tensor in self.classifier.inputs:
+            for tensor in self.edit.classifier.inputs:
                 if tensor.name in self._fed:
                     pipeline, output = self._fed[tensor.name]
                     feed[tensor.name] = tensors[id(pipeline)][output.name]
@@ -459,131 +503,36 @@ class Adapter:
             feeds.append(feed)
         return feeds
 
+    def _declare_again(self) -> None:
+        """Read the inputs and outputs of the changed model, whose dimensions ONNX infers again."""
+        before = self.edit.classifier
+        self.edit.classifier = replace(declared(self.edit.model, before.source), labels=before.labels)
+
     def _run(self, feeds: Sequence[Mapping[str, Array]]) -> list[list[Array] | str]:
-        return self._run_model(self.model, feeds)
+        return self._run_model(self.edit.model, feeds)
 
     def _run_model(self, model: Any, feeds: Sequence[Mapping[str, Array]]) -> list[list[Array] | str]:
         """Run a model in ONNX Runtime, in a folder that also contains its external weights."""
         with tempfile.TemporaryDirectory(prefix="pixprep-adapted-") as folder:
-            path = Path(folder, self.classifier.source)
+            path = Path(folder, self.edit.classifier.source)
             path.write_bytes(model.SerializeToString())
-            for file in self.classifier.data_files:
+            for file in self.edit.classifier.data_files:
                 try:
                     os.link(self.folder / file, Path(folder, file))
                 except OSError:  # a different file system
                     shutil.copyfile(self.folder / file, Path(folder, file))
             return run_onnx(path, feeds, LIMIT_S)[0]
 
-    # Nodes
-
-    def _put_before(self, name: str, kind: str, shape: Shape, steps: Sequence[tuple[str, Any]]) -> None:
-        """Insert nodes between an input, whose type and shape change, and the network."""
-        inner = f"{name}/network"
-        _rename(self._graph, name, inner, is_input=True)
-        self._chain(name, steps, inner)
-        self._declare(name, shape, kind)
-        self._say(steps, f'before input "{name}"')
-
-    def _put_after(self, name: str, shape: Shape | None, steps: Sequence[tuple[str, Any]], *, kind: str = "") -> None:
-        """Insert nodes between the network and an output, whose type or shape changes."""
-        inner = f"{name}/network"
-        _rename(self._graph, name, inner)
-        self._at = len(self._graph.node)
-        self._chain(inner, steps, name)
-        self._declare(name, shape, kind)
-        self._say(steps, f'after output "{name}"')
-
-    def _say(self, steps: Sequence[tuple[str, Any]], where: str) -> None:
-        words = {"Cast": "Cast to {}", "Squeeze": "Squeeze of axis {}", "Unsqueeze": "Unsqueeze of axis {}"}
-        done = ", ".join(words.get(kind, f"{kind} {{}}").format(str(value).lower()) for kind, value in steps)
-        self.notes.append(f"{self.classifier.source}: {done} {where}")
-
-    def _chain(self, source: str, steps: Sequence[tuple[str, Any]], target: str) -> None:
-        for number, (kind, value) in enumerate(steps):
-            end = target if number == len(steps) - 1 else f"{target}/{number}"
-            if kind == "Cast":
-                source = self._cast(source, value, end)
-            elif kind == "Transpose":
-                source = self._node(kind, [source], end, perm=value)
-            else:
-                source = self._squeeze(kind, source, value, end)
-
-    def _squeeze(self, kind: str, source: str, axis: int, target: str = "") -> str:
-        opset = next((each.version for each in self.model.opset_import if each.domain in ("", "ai.onnx")), 1)
-        if opset < _AXES_AS_INPUT:
-            return self._node(kind, [source], target, axes=[axis])
-        return self._node(kind, [source, self._constant(np.array([axis]))], target)
-
-    def _cast(self, source: str, kind: str, target: str = "") -> str:
-        import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
-
-        return self._node("Cast", [source], target, to=onnx.TensorProto.DataType.Value(kind))
-
-    def _constant(self, array: Array, name: str = "") -> str:
-        """Add a Constant node. In files of old versions, an initializer would also have to be listed as an input."""
-        import onnx  # noqa: PLC0415  (as above)
-
-        if array.dtype == np.int_:
-            array = array.astype(np.int64)
-        return self._node("Constant", [], name, value=onnx.numpy_helper.from_array(np.ascontiguousarray(array)))
-
-    def _node(self, kind: str, inputs: Sequence[str], name: str = "", **fields: Any) -> str:
-        """Insert a node with one output before the network, or after the network if it converts an output."""
-        import onnx  # noqa: PLC0415  (as above)
-
-        name = name or f"pixprep/{len(self._graph.node)}"
-        self._graph.node.insert(self._at, onnx.helper.make_node(kind, inputs, [name], **fields))
-        self._at += 1
-        return name
-
     def _image_shape(self) -> str:
         """Return the name of the ONNX value that contains the shape of the image tensor."""
         port = next(name for name, (_, output) in self._fed.items() if output.spec.layout)
-        return self._node("Shape", [port])
-
-    def _drop_input(self, name: str) -> None:
-        (value,) = [each for each in self._graph.input if each.name == name]
-        self._graph.input.remove(value)
-        kept = tuple(each for each in self.classifier.inputs if each.name != name)
-        self.classifier = replace(self.classifier, inputs=kept)
-
-    def _type_of(self, name: str) -> str:
-        import onnx  # noqa: PLC0415  (as above)
-
-        (value,) = [each for each in self._graph.input if each.name == name]
-        return str(onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type))
-
-    def _declare(self, name: str, shape: Shape | None, kind: str = "") -> None:
-        """Set the type and the shape of an input or output, in the file and in its description."""
-        import onnx  # noqa: PLC0415  (as above)
-
-        for value in (*self._graph.input, *self._graph.output):
-            if value.name == name:
-                kind = kind or onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type)
-                sides = (
-                    None
-                    if shape is None
-                    else [
-                        side if side >= 0 else f"{name}_{axis}" if axis else "batch" for axis, side in enumerate(shape)
-                    ]
-                )
-                value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(kind), sides))
-
-        def changed(tensor: Tensor) -> Tensor:
-            type_ = FROM_ONNX.get(kind, "")
-            return replace(tensor, shape=shape, data_type=type_, dim_names=()) if tensor.name == name else tensor
-
-        self.classifier = replace(
-            self.classifier,
-            inputs=tuple(map(changed, self.classifier.inputs)),
-            outputs=tuple(map(changed, self.classifier.outputs)),
-        )
+        return self.edit.node("Shape", [port])
 
     def _take_one(self, why: str) -> None:
         self.one_image = self.one_image or why
 
     def _refused(self, what: str) -> PipelineError:
-        return PipelineError(f"{self.classifier.source}: {what}")
+        return PipelineError(f"{self.edit.classifier.source}: {what}")
 
 
 def _fed(classifier: Classifier, pipelines: Mapping[str, Pipeline]) -> dict[str, tuple[Pipeline, Output]]:
@@ -596,7 +545,7 @@ def _fed(classifier: Classifier, pipelines: Mapping[str, Pipeline]) -> dict[str,
     for port, pipeline in pipelines.items():
         outputs = pipeline.outputs
         named = {name: outputs[name] for name in ranks if name in outputs}
-        tensors = [output for name, output in outputs.items() if output.spec.layout and name not in named]
+        tensors = [output for name, output in outputs.items() if _is_image(output.spec) and name not in named]
         others = [name for name in ranks if name not in named]
         images = [name for name in others if ranks[name] > 2 and "mask" not in name.lower()]
         images = [name for name in images if ranks[name] > 3] or images
@@ -607,19 +556,20 @@ def _fed(classifier: Classifier, pipelines: Mapping[str, Pipeline]) -> dict[str,
     return fed
 
 
-def _rename(graph: Any, old: str, new: str, *, is_input: bool = False) -> None:
-    """Rename a value in all nodes of a graph and of its subgraphs.
+def _is_image(spec: TensorSpec) -> bool:
+    """Return whether an output contains pixels: an image, or its patches or tiles."""
+    return spec.layout is not None or spec.patches is not None
 
-    The names of the graph's inputs and outputs are not changed.
+
+def _values(pipeline: Pipeline, output: Output) -> Array | None:
+    """Return all values that a pipeline's tensor can have, as float64 (channels, 256).
+
+    The result is None if the values are not those of a table, or if a custom operator computes them.
     """
-    for node in graph.node:
-        for names in (node.input,) if is_input else (node.input, node.output):
-            for index, name in enumerate(names):
-                if name == old:
-                    names[index] = new
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                _rename(inner, old, new, is_input=is_input)
-                for value in inner.output:  # a subgraph may return a value of the outer graph
-                    if value.name == old:
-                        value.name = new
+    plan = pipeline.plan.outputs[output.name]
+    if not isinstance(plan, TensorPlan) or plan.calls:
+        return None
+    levels = np.tile(np.arange(256, dtype=np.float32), (len(plan.channels), 1))
+    if plan.resized_values is not None:
+        levels = plan.resized_values[list(plan.channels)]
+    return plan.values(levels).astype(np.float64)

@@ -33,6 +33,7 @@ from pixprep.serving.repository.door import Door, door_notes
 from pixprep.serving.repository.fit import note_shared_image, notes_on_swapped_axes
 from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
+from pixprep.serving.repository.onnx_edit import Edit
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, STAMP, Names
 from pixprep.serving.repository.picture_step import picture_step
 from pixprep.serving.repository.ports import (
@@ -46,7 +47,7 @@ from pixprep.serving.repository.ports import (
 )
 from pixprep.serving.repository.positions import lost_boxes
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
-from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken
+from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken, unused
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
 from pixprep.serving.repository.stages import parameters as parameters_of
 from pixprep.serving.repository.tensorrt import Profile, asked
@@ -243,6 +244,10 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         written[chain.model] = chain.files
     if pictures:
         written[made] = pictures
+    used = {*written, *(step.model for step in steps)}
+    if old := unused(before, names, used):
+        notes += [f"{name}: removed, because {names.ensemble} no longer uses it" for name in old]
+        written |= {name: {} for name in old}
     planned = RepositoryPlan(before, names, written, tuple(notes))
     refuse_taken(planned)
     if not given.force:
@@ -267,6 +272,7 @@ def _check(given: BuildOptions) -> None:
         (bool(given.classifier_io) != bool(given.plan and not given.onnx), _GIVE_IO),
         (given.free_dims and not given.onnx, "--free-dims requires an --onnx file"),
         (given.constants and not given.onnx, "--constant requires an --onnx file"),
+        (given.quantizations and not given.onnx, "--quantization requires an --onnx file"),
         (given.one_image and not has_several, "--one-image requires several --pipeline INPUT=FILE"),
         (given.boxes_by and not given.boxes_from, _NO_DETECTOR),
     ):
@@ -420,12 +426,15 @@ def _adapted(
         PipelineError: The file does not match the pipelines, or the user has chosen a larger batch.
     """
     served = {port: pipeline.for_serving() for port, pipeline in pipelines.items()}
-    if any(pipeline.plan.is_packed for pipeline in served.values()):
-        return Adapted(model), graph
     assert given.onnx
+    is_packed = any(pipeline.plan.is_packed for pipeline in served.values())
     is_of_rows = any(pipeline.plan.takes_boxes for pipeline in served.values())
-    adapter = Adapter(graph, model, served, given.onnx.parent, given.constants or {})
+    edit = Edit(graph, model)
+    adapter = Adapter(edit, served, given.onnx.parent, given.constants or {}, given.quantizations or {})
     adapter.convert_inputs()
+    if is_packed:  # the tensor of such a pipeline does not have a batch dimension
+        chosen["is_of_one_image"] = bool(adapter.one_image)
+        return adapter.of_patches(), edit.model
     if given.free_dims:
         adapter.free()
     adapted = adapter.convert_outputs(is_of_rows=is_of_rows)
@@ -446,7 +455,7 @@ def _adapted(
             adapted,
             notes=(*adapted.notes, f"{model.source}: a request has one image, because {adapted.one_image}{free}"),
         )
-    return adapted, adapter.model
+    return adapted, edit.model
 
 
 def _profile(
@@ -504,6 +513,7 @@ Choices = dict[str, Any]
 _REPEATED = ("input_", "on_error", "max_batch_size", "parameters", "odd_range")
 _INPUTS: dict[str, list[model_config.Config]] = {
     "bytes": [],
+    "one": [{"name": INPUT_NAME, "data_type": "TYPE_STRING", "dims": [1]}],  # a request contains the tiles of one image
     "dali": [{"name": "DALI_INPUT_0", "data_type": "TYPE_UINT8", "dims": [-1]}],
 }
 
@@ -537,10 +547,11 @@ def configuration(pipeline: Pipeline, choices: Choices) -> model_config.Config:
             "--max-batch-size: the patches of all images of a request are one tensor without a batch dimension: leave "
             "the option out"
         )
+    is_bytes = choices.get("input_", "bytes") == "bytes"
     config = {
         "max_batch_size": max_batch_size or 0,
         "parameters": model_config.parameters(parameters),
-        "input": _INPUTS[choices.get("input_", "bytes")],
+        "input": _INPUTS["one" if choices.get("is_of_one_image") and is_bytes else choices.get("input_", "bytes")],
     }
     return model_config.complete(config, pipeline)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,13 +25,13 @@ from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.repository.adapter import CONSTANTS
 from pixprep.serving.repository.fit import OPS_OF_INPUTS, is_batch_second
+from pixprep.serving.repository.onnx_edit import SAME_VALUES, constant_of
 from pixprep.serving.repository.ports import declared, load_onnx
 from pixprep.serving.repository.repository import ONNX_FILE, Repository
 
 F64 = npt.NDArray[np.float64]
 
-_SAME_VALUES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-_FOLLOWED_OPS = (*_SAME_VALUES, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
+_FOLLOWED_OPS = (*SAME_VALUES, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
 """Operators that are followed in the search for arithmetic. They only move, pad, convert or quantize values."""
 _LEARNED_OPS = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
@@ -43,8 +42,6 @@ _ARITHMETIC = ("Add", "BatchNormalization", "Div", "Mul", "Sub")
 _RESIZES = ("Resize", "Upsample")
 _MAX_NODES = 64
 """Maximum number of nodes to follow. Usually there are only a few nodes, but a broken file may contain a cycle."""
-_MAX_VALUES = 16
-"""Maximum number of values in a constant, which is either a scalar or contains one value per channel."""
 
 
 @dataclass
@@ -256,39 +253,12 @@ def _walk(graph: Any, name: str, channels: int, shape: tuple[int, ...]) -> _Firs
     return start
 
 
-def _constant(graph: Any, name: str) -> F64 | None:
-    """Return the values of a constant as a 1-D array.
-
-    The result is None if the values are computed, if they are in a separate file, or if there are too many values.
-    """
-    import onnx  # noqa: PLC0415
-
-    for _ in range(8):  # an exporter may reshape a constant with additional nodes
-        node = next((node for node in graph.node if name in node.output), None)
-        constants = [tensor for tensor in graph.initializer if tensor.name == name]
-        if constants or node is None or len(node.input) == 0 or node.op_type not in _SAME_VALUES:
-            break
-        name = node.input[0]
-    try:
-        if not constants and node is not None and node.op_type == "Constant":
-            constants = [onnx.helper.get_attribute_value(attribute) for attribute in node.attribute]
-        (value,) = constants
-        if isinstance(value, onnx.TensorProto):
-            many = any(length < 1 for length in value.dims) or prod(value.dims) > _MAX_VALUES
-            if many or onnx.external_data_helper.uses_external_data(value):
-                return None
-            value = onnx.numpy_helper.to_array(value)
-        return np.array(value, np.float64).ravel()
-    except (TypeError, ValueError):  # too few bytes, or a type that NumPy does not support
-        return None
-
-
 def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
     """Return the scale and offset that a node applies to the value ``name``, or None if it does something else."""
     if len(node.input) != (5 if node.op_type == "BatchNormalization" else 2):
         return None
     if node.op_type == "BatchNormalization":
-        gamma, beta, mean, variance = (_constant(graph, other) for other in node.input[1:])
+        gamma, beta, mean, variance = (constant_of(graph, other) for other in node.input[1:])
         if node.input[0] != name or gamma is None or beta is None or mean is None or variance is None:
             return None
         epsilon = next((attribute.f for attribute in node.attribute if attribute.name == "epsilon"), 1e-5)
@@ -298,7 +268,7 @@ def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
         return scale, beta - mean * scale
     first, second = node.input
     is_first = first == name
-    constant = _constant(graph, second if is_first else first)
+    constant = constant_of(graph, second if is_first else first)
     if constant is None or constant.size == 0 or (not is_first and node.op_type in ("Sub", "Div")):
         return None
     if node.op_type in ("Add", "Sub"):
@@ -310,7 +280,7 @@ def _affine(node: Any, name: str, graph: Any) -> tuple[F64, F64] | None:
 
 def _keeps_size(node: Any, graph: Any, shape: tuple[int, ...]) -> bool:
     """Return whether a resize node keeps the size of the pipeline's tensor."""
-    constants = [_constant(graph, name) for name in node.input[1:] if name]
+    constants = [constant_of(graph, name) for name in node.input[1:] if name]
     scales_or_sizes = constants[-1] if constants else None
     if scales_or_sizes is None or len(scales_or_sizes) < 2:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from filecmp import cmp
 from pathlib import Path
@@ -15,7 +15,9 @@ from pixprep.serving.repository.repository import Model, Repository
 from pixprep.serving.repository.writer import Content
 from pixprep.serving.triton.config import CONFIG_FILE, Config
 
-_OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx")
+_OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx", "1/rows.py")
+_ONLY_SOME = ("preprocess", "picture", "rows")
+"""Models that not every build writes: their names begin with the name of the ensemble and one of these words."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class RepositoryPlan:
     Attributes:
         before: Repository before the plan is written.
         names: Names of the three models that ``build`` writes.
-        models: Files of each model to write, by their paths in the model's folder.
+        models: Files of each model to write, by their paths in the model's folder. A model without files is removed.
         notes: Notes for the user, such as remaining steps.
     """
 
@@ -73,6 +75,30 @@ def has_content(path: Path, content: Content) -> bool:
     if isinstance(content, Path):
         return cmp(content, path, shallow=False)
     return path.read_bytes() == (content.encode() if isinstance(content, str) else content)
+
+
+def unused(before: Repository, names: Names, used: Collection[str]) -> list[str]:
+    """Return the models of the earlier ensemble that neither the new ensemble nor another ensemble uses.
+
+    These are models that only some builds write: a picture step, the function of a chain, or the preprocess models of
+    several inputs. Models that ``build`` did not write are omitted.
+
+    Args:
+        before: Repository with the earlier ensemble.
+        names: Names of the three models that every build writes.
+        used: Models of the new ensemble.
+    """
+    wired = before.ensembles
+    elsewhere = {step.model for name, steps in wired.items() if name != names.ensemble for step in steps}
+    ours = dict.fromkeys(step.model for step in wired.get(names.ensemble, ()) if step.model in before.models)
+    own = "" if names == Names() else f"{names.ensemble}_"
+    return [
+        name
+        for name in ours
+        if name not in used and name not in elsewhere
+        if name.startswith(tuple(f"{own}{begin}" for begin in _ONLY_SOME))
+        if before.models[name].is_unchanged is not None
+    ]
 
 
 def refuse_taken(plan: RepositoryPlan) -> None:

@@ -25,7 +25,7 @@ def write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> None
 
     Args:
         repository: Folder of the repository.
-        models: Files of each model, by their paths in the folder of the model.
+        models: Files of each model, by their paths in the folder of the model. A model without files is removed.
 
     Raises:
         SetupError: Writing fails. All models are then unchanged.
@@ -69,6 +69,8 @@ def _write(repository: Path, models: Mapping[str, Mapping[str, Content]]) -> Non
             if os.path.lexists(target):
                 target.rename(old / model)
                 undo.callback((old / model).rename, target)
+            if not models[model]:
+                continue
             (new / model).rename(target)
             undo.callback(target.rename, new / model)
         undo.pop_all()
