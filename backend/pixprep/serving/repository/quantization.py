@@ -28,7 +28,7 @@ different integers. A calibration on few photos clips a few values; a wrong norm
 
 
 class Quantization(NamedTuple):
-    """Scale, float32 of shape (), and zero point, an integer of the type of the input, of shape ()."""
+    """Scale (float32) and zero point (with the integer type of the input). Both are arrays with the shape ()."""
 
     scale: npt.NDArray[np.float32]
     zero_point: Array
