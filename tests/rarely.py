@@ -84,6 +84,8 @@ KEPT = {
     "tests/gpu/test_gpu_outputs.py::test_served_pixel_values_equal_the_cpu": 1,
     "tests/gpu/test_gpu_outputs.py::test_per_request_inputs_give_the_cpu_engines_values_and_errors": 2,
     "tests/gpu/test_gpu_outputs.py::test_erasing_in_tensors_of_open_size_equals_the_cpu": 3,
+    "tests/gpu/test_gpu_staged.py::test_steps_on_the_whole_image_and_several_resizes_equal_the_cpu_engine": 6,
+    "tests/gpu/test_gpu_staged.py::test_a_second_resize_of_every_library_equals_the_cpu_engine": 5,
     "tests/gpu/test_gpu_streams.py::test_a_batch_is_launched_in_parts_to_limit_the_intermediate_memory": 1,
     "tests/gpu/test_handover.py::test_every_step_sees_its_batch_however_late_the_copies_are": 2,
     "tests/gpu/test_jpeg_engine.py::test_the_hardware_engine_decodes_as_many_as_it_can_in_any_batch": 1,

@@ -15,8 +15,8 @@ from pixprep import gpu as room
 from pixprep.gpu import samples
 
 OURS = (
-    *("gpu.lanes", "gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.comparison", "gpu.hosts"),
-    "gpu.device",
+    *("gpu.lanes", "gpu.kernel", "gpu.nvimagecodec", "gpu.decoder", "gpu.nvdec", "gpu.staged", "gpu.hosts"),
+    *("gpu.comparison", "gpu.device"),
     "training.frameworks.cupy",
 )
 

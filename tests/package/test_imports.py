@@ -77,7 +77,7 @@ HOMES = {
     "cv2": {"engine.kernels.flow", "importers.verify.twins"},
     "cupy": {
         *("training.frameworks.cupy", "gpu.lanes", "gpu.nvdec", "gpu.nvimagecodec"),
-        *("gpu.comparison", "gpu.device", "gpu.hosts", "gpu.kernel"),
+        *("gpu.comparison", "gpu.device", "gpu.hosts", "gpu.kernel", "gpu.staged"),
     },
     "fsspec": {"training.sources.remote"},
     "gevent": {"serving.front.relay"},

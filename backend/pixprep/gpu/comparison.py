@@ -9,10 +9,11 @@ import cupy
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.kernels.kernel import CpuKernel
+from pixprep.engine.kernels import Kernel
+from pixprep.engine.kernels.staged import kernel_of
 from pixprep.errors import ImageError, SetupError
 from pixprep.gpu import canvases, launch
-from pixprep.gpu.kernel import GpuKernel
+from pixprep.gpu.staged import gpu_kernel, stages
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import WARPS
@@ -25,6 +26,7 @@ from pixprep.plan.steps.levels import (
     Hue,
     LevelStep,
     Permute,
+    Resample,
     Take,
     Tone,
 )
@@ -50,15 +52,15 @@ _ROUNDING = 1e-4
 pixel value would be 0.004."""
 
 
-def checked_kernel(plan: TensorPlan) -> GpuKernel:
+def checked_kernel(plan: TensorPlan) -> Kernel:
     """Return the plan's fast kernels. If their values differ from the CPU's, warn and return the plain kernels.
 
     Raises:
         SetupError: The values of the plain kernels also differ, or NVRTC is missing or does not support the GPU.
     """
-    for plain in (False, True) if launch.is_fast(plan) else (True,):
+    for plain in (False, True) if any(map(launch.is_fast, stages(plan))) else (True,):
         try:
-            kernel = GpuKernel(plan, plain=plain)
+            kernel = gpu_kernel(plan, plain=plain)
             fault = _fault(kernel, plan)
         except RuntimeError as error:  # raised by NVRTC and by CUDA
             fault = str(error).partition("\n")[0]
@@ -73,7 +75,7 @@ def checked_kernel(plan: TensorPlan) -> GpuKernel:
     )
 
 
-def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
+def _fault(kernel: Kernel, plan: TensorPlan) -> str | None:
     """Describe how the values of a GPU kernel differ from the CPU's. Return None if they do not differ."""
     numbers, channels = np.random.default_rng(0), len(plan.channels)
     images: list[npt.NDArray[np.uint8]] = []
@@ -102,7 +104,7 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
         else empty((len(shapes), *plan.spec.shape), plan.spec.dtype)
         for empty in (np.empty, cupy.empty)
     )
-    CpuKernel(plan).run(images, placements, whole, range(len(images)))
+    kernel_of(plan).run(images, placements, whole, range(len(images)))
     pixels = [cupy.asarray(np.ascontiguousarray(image[:, :, :channels])) for image in images]
     kernel.run(pixels, placements, outs, range(len(images)))
     ours, expected = (np.concatenate([np.ravel(one) for one in ones]) for ones in ([o.get() for o in outs], whole))
@@ -118,14 +120,17 @@ def _fault(kernel: GpuKernel, plan: TensorPlan) -> str | None:
 def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     """Replace the steps of a placement by all steps of levels.cu, and its erasures by two erasures.
 
-    Steps and erasures are replaced only if the plan uses them.
+    Steps and erasures are replaced only if the plan uses them. If there are several stages, the steps of the last one
+    are replaced.
     """
     (height, width), channels = placement.size, len(plan.channels)
     erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)
     noise = erase.changed(top=height // 2, left=width // 2, noise=(1, 2, 3))
     erasures = (erase, noise) if plan.geometry.erasures else ()
-    if not plan.geometry.levels:
+    if not stages(plan)[-1].geometry.levels:
         return placement._replace(erasures=erasures)
+    resizes = [index for index, step in enumerate(placement.levels, 1) if isinstance(step, Resample)]
+    before = placement.levels[: max(resizes, default=0)]
     fill, size = (9, 120, 250)[:channels], (height + 8, width + 6)
     steps: list[LevelStep] = [
         Take(-3, -2, *size, (True, True), fill), solarize(100), Erase(5, 4, 4, 3, fill), Filter("blur", "torchvision",
@@ -143,7 +148,9 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
     steps += [ColorMatrix((0.6, -0.2, 0.5, 9.0, 0.1, 1.2, -0.4, 3.0, 0.3, 0.3, 0.3, -20.0))]
     steps += [Blend("own", 1.25, "opencv"), Blend("mean", 0.75, "opencv"), shifted_hsv(-20.5, 30, -9)]
     steps += [Permute((2, 0, 1)), *(Take(-3, -2, *size, (False, True), fill, mode) for mode in get_args(PaddingMode))]
-    return placement._replace(levels=(*steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures)
+    return placement._replace(
+        levels=(*before, *steps, Take(2, 3, height, width, (False, False), fill)), erasures=erasures
+    )
 
 
 def _blocks(numbers: np.random.Generator, height: int, width: int, channels: int) -> npt.NDArray[np.uint8]:

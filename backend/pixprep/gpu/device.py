@@ -19,14 +19,13 @@ import numpy as np
 from pixprep.engine.cpu import Cpu
 from pixprep.engine.decoders import Decoder
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
-from pixprep.engine.kernels import Array
+from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.resize import forget
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError, needed
 from pixprep.gpu.comparison import checked_kernel
 from pixprep.gpu.decoder import GpuDecoder
 from pixprep.gpu.hosts import HostKernel
-from pixprep.gpu.kernel import GpuKernel
 from pixprep.gpu.lanes import Lane, Queued
 from pixprep.gpu.nvimagecodec import on_host
 from pixprep.plan.output_plans import TensorPlan
@@ -117,7 +116,7 @@ class Gpu:
                 self._decoder = GpuDecoder(plan, options, budget=PIXEL_BYTES)
         return self._decoder
 
-    def kernel(self, plan: TensorPlan) -> GpuKernel | HostKernel:
+    def kernel(self, plan: TensorPlan) -> Kernel:
         """See ``Device``. Compiles the kernels with NVRTC, unless the CPU runs the plan.
 
         Raises:

@@ -14,7 +14,7 @@ from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.plan.draws.philox import F64
 from pixprep.plan.folding import Geometry
-from pixprep.plan.geometry_steps import traits
+from pixprep.plan.geometry_steps import Resize, traits
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
@@ -85,10 +85,12 @@ class TensorPlan:
         If there are any, the CPU decodes the images and computes all tensors, even if the device is a GPU.
         """
         resize, thumbnail = self.geometry.resize, self.geometry.thumbnail
-        steps = traits(*self.geometry.levels, *(thumbnail.levels if thumbnail else ()))
-        found = [_name(each) for each in steps if each.is_hosts]
+        steps = [*self.geometry.photo, *self.geometry.levels]
+        if thumbnail is None:  # the kernels resize an image several times, but not into several parts
+            steps = [step for step in steps if not isinstance(step, Resize)]
+        hosted = traits(*steps, *(thumbnail.levels if thumbnail else ()))
+        found = [_name(each) for each in hosted if each.is_hosts]
         found += ["resize"] * (resize is not None and PROFILES[resize.like].is_hosts)
-        found += ["steps on the whole image"] * bool(self.geometry.photo)
         found += ["a fill value"] * (self.fill_value is not None) + ["luma"] * (self.luma is not None)
         found += ["clipped values"] * any(step.operation == "clip" for step in self.arithmetic)
         found += [f"the operator {each.operator}" for each in self.operators]

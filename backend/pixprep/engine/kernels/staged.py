@@ -42,11 +42,10 @@ class StagedKernel:
         self._plan = plan
         self._call = run
         self._order = [plan.channels.index(channel) for channel in range(len(plan.channels))]
-        self._fill = tuple(plan.fill[index] for index in self._order)  # in the channel order of the decoded image
         self._levels = [steps for steps, _ in _split(plan.geometry.levels)]
         self._parts = [self._part(part) for part in range(len(self._levels))]
         photo = plan.geometry.photo
-        self._photo = self._kernel(Geometry((), None, (), photo), is_last=False) if photo else None
+        self._photo = CpuKernel(image_plan(plan, Geometry((), None, (), photo))) if photo else None
 
     def run(
         self, images: Sequence[Array], placements: Sequence[Placement], outs: Array, places: Sequence[int]
@@ -103,17 +102,30 @@ class StagedKernel:
         """Return the kernel of one part, which supports any canvas size."""
         geometry = replace(self._plan.geometry, photo=()) if part == 0 else Geometry((), None, ())
         is_last = part == len(self._levels) - 1
-        erasures = self._plan.geometry.erasures if is_last else ()
-        return self._kernel(replace(geometry, levels=self._levels[part], erasures=erasures), is_last=is_last)
+        geometry = replace(
+            geometry, levels=self._levels[part], erasures=self._plan.geometry.erasures if is_last else ()
+        )
+        return CpuKernel(
+            replace(self._plan, calls=(), geometry=geometry) if is_last else image_plan(self._plan, geometry)
+        )
 
-    def _kernel(self, geometry: Geometry, *, is_last: bool) -> CpuKernel:
-        """Return the kernel of a geometry. It produces the tensor if ``is_last``, and an image if not."""
-        plan = replace(self._plan, calls=(), geometry=geometry)
-        if not is_last:
-            channels = tuple(range(len(plan.channels)))
-            spec = TensorSpec(shape=(-1, -1, len(channels)), dtype="uint8", layout="hwc", low=0, high=255)
-            plan = replace(plan, spec=spec, fill=self._fill, channels=channels, arithmetic=())
-        return CpuKernel(plan)
+
+def image_plan(plan: TensorPlan, geometry: Geometry) -> TensorPlan:
+    """Return a plan with this geometry that produces an image, uint8 (height, width, channels), instead of a tensor."""
+    channels = tuple(range(len(plan.channels)))
+    fill = tuple(plan.fill[plan.channels.index(channel)] for channel in channels)  # in the order of the decoded image
+    spec = TensorSpec(shape=(-1, -1, len(channels)), dtype="uint8", layout="hwc", low=0, high=255)
+    return replace(
+        plan,
+        calls=(),
+        geometry=geometry,
+        spec=spec,
+        fill=fill,
+        channels=channels,
+        arithmetic=(),
+        fill_value=None,
+        luma=None,
+    )
 
 
 def _split(steps: Iterable[T]) -> Iterator[tuple[tuple[T, ...], Any]]:
