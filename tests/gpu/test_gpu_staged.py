@@ -40,6 +40,16 @@ WHOLE = {
         pp.resize(height=9, width=80),
         TENSOR,
     ],
+    "patches": [
+        *TURNED,
+        pp.resize(height=32, width=48, filter="bicubic"),
+        pp.normalize(),
+        pp.patches(16, name="tensor"),
+    ],
+    "tiles": [
+        *(pp.equalize(), pp.resize_to_tiles(tile_size=28, max_tiles=6), pp.normalize()),
+        pp.tiles(28, thumbnail="last", name="tensor"),
+    ],
     "already of the size": [*TURNED, pp.resize(height=37, width=43, filter="bicubic"), TENSOR],
 }
 SECOND = [
