@@ -111,6 +111,7 @@ def test_patches_contain_padding_with_a_value(layout, frames):
         ([pp.pad(64, 64, value=-1.0), pp.resize(height=9, width=9)], '"value", because this padding is not resampled'),
         ([pp.pad(64, 64, value=-1.0), pp.center_crop(9)], 'must come before a pad with a "value"'),
         ([pp.normalize(), pp.pad(64, 64, value=-1.0), pp.normalize()], 'must come before a pad with a "value"'),
+        ([pp.pad(64, 64, value=-1.0), pp.contrast(1.5)], 'must come before a pad with a "value"'),
         ([pp.invert(), pp.pad(64, 64, value=-1.0)], "after ops that change pixel values"),
         ([pp.pad(64, 64), pp.pad(72, 72, value=-1.0)], "after another pad"),
         ([pp.crop(0, 0, 9, 9), pp.pad(12, 12, padding_mode="edge"), pp.resize(8)], "this pad directly follows"),
@@ -132,13 +133,3 @@ def test_the_fields_of_pad_exclude_each_other():
     for fields in ({"fill": 3}, {"padding_mode": "edge"}):
         with pytest.raises(pp.PipelineError, match='"value" is not supported together'):
             pp.pad(multiple=8, value=1.0, **fields)
-
-
-def test_a_gpu_engine_runs_such_padding_on_the_host():
-    plain = [pp.decode(), pp.resize(height=32, width=32)]
-    for ops in (
-        [*plain, pp.pad(40, 40, value=-1.0)],
-        [pp.decode(), pp.pad(64, 64, padding_mode="edge"), pp.resize(height=32, width=32)],
-    ):
-        assert pp.Pipeline([*ops, TENSOR]).plan.outputs["tensor"].unsupported_by_cuda
-    assert not pp.Pipeline([*plain, TENSOR]).plan.outputs["tensor"].unsupported_by_cuda

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import pixprep as pp
-from gpu.cuda_cases import other_channels, patch_cases, plan_of, resizes
+from gpu.cuda_cases import patch_cases, plan_of, resizes, special_tensors
 from pixprep.gpu import launch, nvrtc
 from pixprep.plan.profiles import PROFILES
 
@@ -49,7 +49,7 @@ def builds():
     Plans whose number of channels differs from the image's are built for three dtypes, with only one resize.
     """
     made = {}
-    for plan in other_channels():
+    for plan in special_tensors():
         for plain in (False, True):
             made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
         made[tuple(launch.levels_options(plan))] = launch.levels_code()

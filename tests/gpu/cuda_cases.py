@@ -115,11 +115,16 @@ def _types():
     yield plan_of(resize, crop, pp.normalize(mean=0.3), pp.tensor(layout="hwc"), color="gray")
 
 
-def other_channels():
-    """Return plans whose tensors have a fourth channel, or only one of three channels.
+def special_tensors():
+    """Return plans whose tensors have a fourth channel, only one of three channels, or padding of any value.
 
     The three channels are not equal here, so the kernels write the first channel.
     """
+    for like, dtype in (("pillow", "float16"), ("opencv", "float32"), ("tensorflow", "float32")):
+        padded = pp.pad(45, 50, value=(-1, 0.3, 300))
+        constants = pp.normalize(mean=(0.1, 0.5, 0.9), arithmetic="fused")
+        tensor = pp.tensor(dtype=dtype, layout="hwc")
+        yield plan_of(pp.resize(height=30, width=33, like=like), padded, pp.flip(), constants, tensor, color="bgr")
     for like, dtype, layout in (("pillow", "uint8", "hwc"), ("opencv", "float16", "chw"), ("pillow", "float32", "hwc")):
         for ops in ([pp.resize(height=30, width=33, like=like)], [pp.letterbox(40, 44, like=like)]):
             levels = [] if dtype == "uint8" else [pp.normalize(mean=(0.1, 0.5, 0.9))]

@@ -11,7 +11,7 @@ import pytest
 
 import pixprep as pp
 from gpu import cuda_builds, cuda_shim
-from gpu.cuda_cases import PASSES, cases, images, other_channels, patch_cases, plan_of, synthetic_library
+from gpu.cuda_cases import PASSES, cases, images, patch_cases, plan_of, special_tensors, synthetic_library
 from pixprep.engine.kernels.resampling import resampling
 from pixprep.gpu import launch, nvrtc, structs
 from pixprep.gpu.canvases import needs_canvases
@@ -36,7 +36,7 @@ def _synthetic():
 )
 def test_the_kernels_compile_for_every_gpu_without_register_spills(capability, every):
     """A spilled register would be stored in slow memory. ``make gpu-installs`` checks all other sets of options."""
-    plans = [*(plan for plan, _ in (*cases(), *patch_cases())), *other_channels()]
+    plans = [*(plan for plan, _ in (*cases(), *patch_cases())), *special_tensors()]
     variants = {tuple(launch.options(plan)): launch.code(plan) for plan in plans}
     assert len({*variants.values()}) == 2  # one from fast.cu, and one from plain.cu
     with ThreadPoolExecutor(2) as pool:
@@ -144,8 +144,8 @@ def test_the_plain_kernels_equal_the_fast_ones(folder):
 
 @needs_compiler
 @pytest.mark.parametrize("plain", [False, True])
-def test_a_fourth_channel_and_one_of_three_equal_the_cpu(folder, plain):
-    for plan in other_channels():
+def test_a_fourth_channel_one_of_three_and_padding_of_any_value_equal_the_cpu(folder, plain):
+    for plan in special_tensors():
         library = cuda_shim.build(plan, folder, plain=plain)
         batch = images(5)
         found = cuda_shim.run(library, plan, batch, plain=plain or not launch.is_fast(plan))

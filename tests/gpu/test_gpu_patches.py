@@ -30,6 +30,11 @@ PIPELINES = {
         pp.resize_to_tiles(tile_size=28, grids=GRIDS, choose="resolution", fit="center", filter="bicubic"), NORMALIZE,
         pp.tiles(28, thumbnail="first", thumbnail_of_one=True), pp.original_size(),
     ],
+    "Inkling": [
+        pp.resize_by_rule(rule="keep", size=96, like="torchvision"),
+        pp.pad(multiple=20, anchor="top_left", value=-1.0), NORMALIZE,
+        pp.patches(20, layout="hwc", flat=False), pp.patch_grid(20, order="thw"),
+    ],
     "MiniCPM-V": [
         pp.resize_to_slices(rule="minicpm", slice_size=42, multiple=28, max_slices=9, filter="bicubic"), NORMALIZE,
         pp.slice_patches(14), pp.slice_grids(14), pp.slice_count(14),

@@ -9,6 +9,7 @@
 //     -DFOURTH=1          the tensor has a constant fourth channel
 //     -DINTERLEAVED=1     the channels of a pixel are adjacent in the tensor (HWC)
 //     -DVALUE=TYPE        unsigned integer type with the size of a tensor value (8, 16 or 32 bits)
+//     -DFILL_VALUE=1      pixels outside of the region have the values `fill_value`, and not the pixel values `fill`
 //     -DPATCH_HEIGHT=14   size of a patch in a tensor of patches, 0 for all other tensors
 //     -DPATCH_WIDTH=14
 //     -DMERGE=2           edge length of a merge window in patches
@@ -49,6 +50,7 @@ struct Plan {
     int step_count;
     int channel[3];            // decoded channel for each channel of the tensor
     int fill[3];               // pixel value outside of the region, for each channel of the tensor
+    unsigned fill_value[3];    // bits of the values outside of the region, with -DFILL_VALUE=1
     unsigned fourth;           // bits of the fourth channel's value, with -DFOURTH=1
 };
 

@@ -312,6 +312,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
             channels[i] = INTERLEAVED ? (part * PIXELS + i) % PLANES : part;
             pixels[i] = INTERLEAVED ? (part * PIXELS + i) / PLANES : i;
             values.of[i] = tables[channels[i]][clip8(levels[channels[i]][pixels[i]])];
+            if (FILL_VALUE && (region_x + pixels[i] < 0 || region_x + pixels[i] >= width)) values.of[i] = (VALUE)plan.fill_value[channels[i]];
         }
         if (is_whole) put_value(image.tensor, layout, channels[0], indices[pixels[0]], values);
         else

@@ -181,7 +181,8 @@ extern "C" __global__ void second_pass(const struct Image *images, const struct 
         float value = is_inside ? values[0] : image.fill >> 8 * plan.channel[c] & 255;
         for (int k = 1; k < CHANNELS; ++k)  // a dynamic index would move the array to local memory
             if (is_inside && plan.channel[c] == k) value = values[k];
-        put_value(image.tensor, image.layout, c, index, value_bits(plan, c, value));
+        VALUE bits = FILL_VALUE && !is_inside ? (VALUE)plan.fill_value[c] : value_bits(plan, c, value);
+        put_value(image.tensor, image.layout, c, index, bits);
     }
     put_fourth(plan, image.layout, image.tensor, index);
 }

@@ -273,7 +273,13 @@ class Lowered:
         return self.do(resize)
 
     def do(self, *steps: LevelsStep) -> Lowered:
-        """Add steps on pixel values."""
+        """Add steps on pixel values.
+
+        Raises:
+            PipelineError: The padding has values that are not pixel values.
+        """
+        if self.fill_value is not None:
+            raise PipelineError('must come before a pad with a "value"')
         return replace(self, levels=(*self.levels, *steps))
 
     def _before_geometry(self, why: str) -> Lowered:

@@ -91,7 +91,7 @@ class TensorPlan:
         hosted = traits(*steps, *(thumbnail.levels if thumbnail else ()))
         found = [_name(each) for each in hosted if each.is_hosts]
         found += ["resize"] * (resize is not None and PROFILES[resize.like].is_hosts)
-        found += ["a fill value"] * (self.fill_value is not None) + ["luma"] * (self.luma is not None)
+        found += ["luma"] * (self.luma is not None)
         found += ["clipped values"] * any(step.operation == "clip" for step in self.arithmetic)
         found += [f"the operator {each.operator}" for each in self.operators]
         return tuple(dict.fromkeys(found))

@@ -61,8 +61,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             the CPU.
         value: Value of the padding instead of ``fill``: one number, or one per channel, which may be outside 0 to 255.
             If ``normalize`` precedes this op, the padding has this value in the tensor (CHMv2). If ``normalize``
-            follows, the value is normalized like a pixel value (Inkling). No resize may follow. A GPU engine computes
-            the tensor on the CPU.
+            follows, the value is normalized like a pixel value (Inkling). No resize and no op on pixel values may
+            follow.
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
             rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
