@@ -202,6 +202,10 @@ OPS = {
     "tiles and thumbnails": (
         [pp.resize_to_tiles(tile_size=28, max_tiles=4), pp.tiles(28, thumbnail="last", name="tensor")], (4, 2, 0, 2),
     ),
+    "thumbnails of the tiles": (
+        [pp.resize_by_rule(rule="idefics3", size=64), pp.resize_by_rule(rule="up", multiple=28, again=True),
+         pp.tiles(28, thumbnail="last", thumbnail_of="tiles", name="tensor")], (12, 6, 0, 2),
+    ),
     "a step of the CPU": ([pp.resize(height=24, width=20), pp.clahe(only="serving"), pp.tensor()], (0, 128, 0, 128)),
 }  # fmt: skip
 

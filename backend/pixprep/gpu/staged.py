@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import cupy
 import numpy as np
@@ -34,6 +34,8 @@ def stages(plan: TensorPlan) -> list[TensorPlan]:
     (_, first), *rest = _split(whole.levels, Resize)
     images.append(replace(whole, photo=(), levels=first, erasures=()))
     images += [Geometry((), resize, (), steps) for resize, steps in rest]
+    if (small := _thumbnail_of_tiles(whole)) is not None:  # the last stage copies the tiles, and resizes them once more
+        images.append(Geometry((), small, ()))
     last = replace(images.pop(), erasures=whole.erasures)
     return [*(image_plan(plan, geometry) for geometry in images), replace(plan, geometry=last)]
 
@@ -55,8 +57,20 @@ def placements_of(geometry: Geometry, placement: Placement, height: int, width: 
     found.append(placement._replace(photo=(), levels=first, erasures=()))
     for resample, steps in rest:
         found.append(_placed(resample, steps, *found[-1].size))
+    if _thumbnail_of_tiles(geometry) is not None:
+        size, thumbnail = found[-1].size, placement.thumbnail
+        small = None if thumbnail is None else _placed(cast("Resample", thumbnail.levels[-1]), (), *size)
+        found.append(_placed(None, (), *size)._replace(thumbnail=small))
     found[-1] = found[-1]._replace(erasures=placement.erasures, cuts=placement.cuts)
     return found
+
+
+def _thumbnail_of_tiles(geometry: Geometry) -> Resize | None:
+    """Return the resize of the thumbnail, if the thumbnail is computed from the tiles instead of the photo."""
+    thumbnail = geometry.thumbnail
+    if thumbnail is None or len(thumbnail.levels) == len(geometry.levels):
+        return None
+    return cast("Resize", thumbnail.levels[-1])
 
 
 def _split(steps: Iterable[Any], kind: type[T]) -> Iterator[tuple[T | None, tuple[Any, ...]]]:

@@ -85,11 +85,9 @@ class TensorPlan:
         If there are any, the CPU decodes the images and computes all tensors, even if the device is a GPU.
         """
         resize, thumbnail = self.geometry.resize, self.geometry.thumbnail
-        steps = [*self.geometry.photo, *self.geometry.levels]
-        if thumbnail is None:  # the kernels resize an image several times, but not into several parts
-            steps = [step for step in steps if not isinstance(step, Resize)]
-        hosted = traits(*steps, *(thumbnail.levels if thumbnail else ()))
-        found = [_name(each) for each in hosted if each.is_hosts]
+        steps = [*self.geometry.photo, *self.geometry.levels, *(thumbnail.levels if thumbnail else ())]
+        steps = [step for step in steps if not isinstance(step, Resize)]  # each resize is a stage with its own kernels
+        found = [_name(each) for each in traits(*steps) if each.is_hosts]
         found += ["resize"] * (resize is not None and PROFILES[resize.like].is_hosts)
         found += ["luma"] * (self.luma is not None)
         found += ["clipped values"] * any(step.operation == "clip" for step in self.arithmetic)
