@@ -30,6 +30,7 @@ LATE = {
     "DataError": "pixprep.errors:DataError",
     "Detections": "pixprep.postprocessing.detections:Detections",
     "Engine": "pixprep.engine.engine:Engine",
+    "Epoch": "pixprep.plan.steps.operators:Epoch",
     "ImageError": "pixprep.errors:ImageError",
     "ImageSpec": "pixprep.spec:ImageSpec",
     "Limits": "pixprep.engine.options:Limits",

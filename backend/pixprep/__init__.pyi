@@ -106,6 +106,7 @@ from pixprep.pipeline.ops.random_color import RandomSolarize as random_solarize
 from pixprep.pipeline.ops.random_sizes import RandomResize as random_resize
 from pixprep.pipeline.ops.random_sizes import RandomShortestSize as random_shortest_size
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as scale_jitter
+from pixprep.pipeline.ops.random_warp import RandomBoxWarp as random_box_warp
 from pixprep.pipeline.ops.random_warp import RandomWarp as random_warp
 from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as random_warp_perspective
 from pixprep.pipeline.ops.rules import ResizeByRule as resize_by_rule
@@ -128,6 +129,7 @@ from pixprep.pipeline.ops.warp import RandomRotate as random_rotate
 from pixprep.pipeline.ops.warp import Rotate as rotate
 from pixprep.pipeline.pipeline import Pipeline as Pipeline
 from pixprep.pipeline.views import views as views
+from pixprep.plan.steps.operators import Epoch as Epoch
 from pixprep.plan.steps.operators import Operator as Operator
 from pixprep.plan.steps.operators import operator as operator
 from pixprep.postprocessing.coordinates import boxes_to_original as boxes_to_original

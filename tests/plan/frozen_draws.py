@@ -16,7 +16,7 @@ from msgspec import convert
 import pixprep as pp
 from pixprep.engine.kernels.elastic import displacement
 from pixprep.pipeline.ops import OPS
-from pixprep.plan.draws.crops import IouCrop, within
+from pixprep.plan.draws.augments import Seen
 from pixprep.plan.draws.philox import Numbers
 from pixprep.plan.steps.warps import Elastic
 from pixprep.training.order import Order
@@ -59,6 +59,10 @@ OPTIONS = {
         {"height": 40, "width": 30},
         {"height": 64, "width": 64, "padding": (1, 2, 3, 4)},
         {"height": 101, "width": 70, "pad_if_needed": True, "padding": (0, 3, 5, 0)},
+        {"height": 40, "width": 30, "around": "box", "around_p": 0.75},
+        {"height": 40, "width": 30, "around": "point", "pad_if_needed": True, "centered": True},
+        {"height": 20, "around": "mask", "by_label": True},
+        {"height": 20, "width": 40, "max_label": 0.5, "ignore": (3,)},
     ],
     "random_size_crop": [{"min_size": 1, "max_size": 50}, {"min_size": 40, "max_size": 40}],
     "random_resize": [{"min_size": 32, "max_size": 33}, {"min_size": 32, "max_size": 81}],
@@ -102,6 +106,26 @@ OPTIONS = {
         {"degrees": 15},
         {"degrees": (0, 90), "translate": (-0.25, 0.5, 0, 1), "scale": (0.5, 1.5, 1, 2), "shear": (-10, 10, 0, 20)},
         {"degrees": 0, "scale": (0.5, 2, 0.5, 2), "keep_ratio": True},
+        {
+            "degrees": 10,
+            "scale": (0.5, 2) * 2,
+            "keep_ratio": True,
+            "like": "yolox",
+            "height": 24,
+            "width": 32,
+            "shear": 2,
+        },
+        {"degrees": 0, "translate": (-0.1, 0.1) * 2, "keep_ratio": True, "like": "ultralytics", "shear": 9},
+    ],
+    "random_box_warp": [
+        {"height": 64, "width": 48},
+        {
+            "height": 48,
+            "width": 64,
+            "half_body_p": 0.75,
+            "upper_body": (0, 1, 2, 3),
+            "lower_body": (8, 9, 10, 11),
+        },
     ],
     "random_warp_perspective": [{}, {"scale": (0.5, 1.0)}],
     "elastic": [{}, {"p": 0.5}],
@@ -211,11 +235,16 @@ def op_draws(entry):
 def words(step, height, width, numbers):
     """Return the random parameters, with the boxes that are kept, or the error."""
     boxes = BOXES * (width, height, width, height)
+    points = np.stack(np.meshgrid(np.arange(4), np.arange(3)), -1).reshape(12, 2) / 4
+    points = boxes[:, None, :2] + points * (boxes[:, None, 2:] - boxes[:, None, :2])
+    visible = np.arange(48).reshape(4, 12) % 5 > 0
+    labels = np.add.outer(np.arange(height) // 16, np.arange(width) // 16) % 4
     try:
-        drawn = step.words(height, width, numbers, boxes)
+        drawn = step.words(height, width, numbers, Seen(boxes, points, visible, lambda: labels) if step.sees else None)
     except pp.ImageError as error:
         return str(error)
-    return [drawn, within(drawn, boxes).tolist()] if isinstance(step, IouCrop) else drawn
+    kept = step.op.keeps(drawn, boxes) if step.sees else None
+    return drawn if kept is None else [drawn, kept.tolist()]
 
 
 def order_draws(fields):

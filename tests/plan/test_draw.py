@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
+from pixprep.plan.draws.augments import Seen
 from pixprep.plan.draws.philox import philox
 from support.images import png, scene
 
@@ -209,6 +210,6 @@ def test_an_iou_crop_is_the_first_trial_with_the_required_overlap(options):
         corners = np.sort(random.random((random.integers(1, 12), 2, 2)), axis=1)
         corners[:, 1] = corners[:, 0] + (corners[:, 1] - corners[:, 0]) * random.choice([0, 0.1, 1], 1)
         boxes = (corners * (width, height)).reshape(-1, 4)
-        found.append(step.words(height, width, numbers, boxes))
+        found.append(step.words(height, width, numbers, Seen(boxes)))
         assert found[-1] == first_window(step, height, width, numbers, boxes)
     assert len({tuple(window.values()) for window in found}) > 100

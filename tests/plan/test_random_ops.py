@@ -9,19 +9,28 @@ import numpy as np
 import pytest
 
 import pixprep as pp
+from pixprep.engine.annotations import mask_of
 from pixprep.pipeline.ops import OPS, op_name
 from pixprep.pipeline.ops.ranged import Ranged
 from plan.frozen_draws import OPTIONS
 from support.images import scene
 
 SIZE = (60, 80)
+SAMPLE = {
+    "boxes": np.array([[10, 10, 50, 60], [30, 5, 80, 40]], np.float32),
+    "points": np.random.default_rng(1).uniform(5, 60, (2, 12, 2)).astype(np.float32),
+    "visible": np.ones((2, 12), int),
+}
+"""Annotations of an image, without its mask."""
 
 
 def random_parameters(op, count=800):
     """Return the random parameters of an op for many images of the same size."""
     chain = [pp.decode(), pp.crop(0, 0, *SIZE), op, pp.center_crop(8), pp.tensor(only="training")]
     plan = pp.Pipeline(chain).for_training().plan
-    found = [plan.placing(numbers)(*SIZE).draws for numbers in plan.draw(seed=1, epoch=0, indices=range(count))]
+    sample = {**SAMPLE, "mask": np.arange(SIZE[0] * SIZE[1]).reshape(SIZE) // 900}
+    drawn = plan.draw(seed=1, epoch=0, indices=range(count))
+    found = [plan.placing(numbers, sample, mask_of(plan, sample))(*SIZE).draws for numbers in drawn]
     assert json.loads(json.dumps(found)) == found
     return found
 
@@ -78,7 +87,13 @@ WITHOUT_EFFECT = {
     **{name: {} for name, op in OPS.items() if issubclass(op, Ranged)},
 }
 """Parameters with which an op does not change the image, in addition to ``{"apply": False}`` and ``{"chosen": []}``."""
-OPS_WITHOUT_P = ["random_photometric_distort", "timm_rand_augment", "random_iou_crop", "random_order"]
+OPS_WITHOUT_P = [
+    "random_photometric_distort",
+    "timm_rand_augment",
+    "random_iou_crop",
+    "random_order",
+    "random_box_warp",
+]
 OPS_WITH_P = [name for name in OPTIONS if name not in (*OPS_WITHOUT_P, "decode_video")]
 """Ops whose ``p`` is the probability that the whole op is applied. In other ops, ``p`` applies to each part, or boxes
 are required.
@@ -97,12 +112,10 @@ def test_an_op_is_applied_with_probability_p_and_the_same_parameters_as_without_
         assert not is_done or some[key] == every[key]
 
 
-BOXES = {"boxes": np.array([[10, 10, 50, 60], [30, 5, 80, 40]], np.float32)}
-
-
 @pytest.mark.parametrize("name", OPS_WITH_P + OPS_WITHOUT_P)
 def test_recorded_parameters_are_replayed_with_any_number_of_threads(name):
     photos, found = [scene(72, 90) // 2 + 40] * 10, set()
+    sample = {**SAMPLE, "mask": np.arange(72 * 90).reshape(72, 90) // 900}
     for fields in OPTIONS[name]:
         ops = [OPS[name](**fields), pp.center_crop(24)]
         if isinstance(fields.get("value"), str):
@@ -110,9 +123,11 @@ def test_recorded_parameters_are_replayed_with_any_number_of_threads(name):
         pipeline = pp.Pipeline([pp.pixels(), *ops, pp.tensor(only="training")]).for_training()
         numbers = pipeline.plan.draw(seed=1, epoch=2, indices=range(len(photos)))
         with pp.Engine(pipeline, threads=1) as engine, pp.Engine(pipeline, threads=3) as other:
-            first = engine.run_batch(photos, places=[pipeline.plan.placing(each, BOXES) for each in numbers])
+            mask = mask_of(pipeline.plan, sample)
+            places = [pipeline.plan.placing(each, sample, mask) for each in numbers]
+            first = engine.run_batch(photos, places=places)
             words = [json.loads(json.dumps(placed.draws)) for placed in first.placed]
-            again = other.run_batch(photos, places=[pipeline.plan.replaying(each, BOXES) for each in words])
+            again = other.run_batch(photos, places=[pipeline.plan.replaying(each, sample) for each in words])
         assert first.errors == [None] * len(photos)
         assert np.array_equal(first["tensor"], again["tensor"])
         for one, other in zip(first.placed, again.placed, strict=True):

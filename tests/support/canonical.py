@@ -118,6 +118,7 @@ def smallest():
         {"op": "warp", "quad": "quads"},
         {"op": "warp", "matrix": ((1, 0, 3), (0, 1, 5)), "height": 48, "width": 100},
         {"op": "random_warp", "degrees": 15},
+        {"op": "random_box_warp", "height": 256, "width": 192},
         {"op": "random_warp_perspective"},
         {"op": "elastic"},
         {"op": "grid_distortion"},

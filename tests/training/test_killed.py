@@ -11,7 +11,7 @@ import pytest
 
 import pixprep as pp
 from pixprep import read
-from support.loading import TRAINING, killed, same, samples
+from support.loading import TRAINING, encoded, killed, same, samples
 from support.records import MAKERS, write_folder
 
 COUNT, DONE = 24, 3
@@ -35,7 +35,7 @@ SAMPLERS = {
 OBJECTS = pp.Pipeline(
     [pp.decode(), pp.random_resized_crop(24), pp.boxes(), pp.masks(), pp.normalize(), pp.tensor(only="training")]
 ).for_training()
-"""Pipeline for copy-paste. All other cases use ``TRAINING``."""
+"""Pipeline for copy-paste. All other cases without a pipeline of their own use ``TRAINING``."""
 
 
 def objects():
@@ -47,7 +47,24 @@ def objects():
         yield {**sample, "boxes": boxes, "labels": [1, 2], "masks": np.array(masks)}
 
 
+class Drawing(list):
+    """Source whose images depend on the random numbers of the Loader."""
+
+    def __getitem__(self, index):
+        draw = read.draw()
+        sample = super().__getitem__(index)
+        return {**sample, "image": encoded(int(draw.rng.integers(1 << 16))), "label": draw.epoch}
+
+
+@pp.operator("test.noise", version=1)
+def noise(pixels, *, rng: np.random.Generator, epoch: pp.Epoch):
+    """Add noise that depends on the epoch, and is different for each sample."""
+    return pixels + rng.integers(0, 9 + epoch, pixels.shape, np.uint8)
+
+
 EXTRA_MAKERS = {
+    "drawing source": lambda *_: Drawing(samples(COUNT)),
+    "crops around annotations": lambda *_: [*objects()],
     "list of dicts": lambda *_: samples(COUNT),
     "objects": lambda *_: [*objects()],
     "iterable": lambda *_: read.iterable(samples(COUNT)),
@@ -57,6 +74,21 @@ EXTRA_MAKERS = {
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
 KINDS = MAKERS | EXTRA_MAKERS
+PIPELINES = {
+    "objects": OBJECTS,
+    "crops around annotations": pp.Pipeline(
+        [
+            *(pp.decode(), pp.random_resized_crop(26), pp.random_crop(25, around="mask", name="mask")),
+            *(
+                pp.random_crop(24, around="box"),
+                noise(only="training"),
+                pp.boxes(),
+                pp.masks(),
+                pp.tensor(only="training"),
+            ),
+        ]
+    ).for_training(),
+}
 # Most samplers only ask the source for its length. "blocks" also asks where the source's files begin.
 RANDOM_ACCESS_SAMPLERS = ("each once", "blocks")
 SEQUENTIAL_SAMPLERS = ("in order", "one of two shards, padded")
@@ -93,8 +125,7 @@ input()
 def loader(folder, kind, sampler, *, threads):
     (folder / kind).mkdir(exist_ok=True)
     options = {"batch_size": 4, "shuffle": True, "seed": 9, "threads": threads} | SAMPLERS[sampler]
-    pipeline = OBJECTS if kind == "objects" else TRAINING
-    return pp.Loader(KINDS[kind](folder / kind, COUNT), pipeline, **options)
+    return pp.Loader(KINDS[kind](folder / kind, COUNT), PIPELINES.get(kind, TRAINING), **options)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Tests that a painted object in a photo matches its box, masks and points after any chain of ops.
+"""Tests that a painted object in a photo matches its box, masks, points and targets after any chain of ops.
 
 Random chains contain every op that moves pixels, in both modes, followed by mosaic and copy-paste.
 """
@@ -26,6 +26,8 @@ At a boundary, a pixel is assigned to the nearest colour.
 """
 PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
 """(Left, top, right, bottom) of the object of each colour. The first two objects do not overlap."""
+PIXELS = {"mask", "masks", "nearest", "bilinear"}
+"""Annotations with one value per pixel; the targets contain the labels of the mask."""
 ZOOM = 1.3
 """Maximum magnification of an object relative to the photo, for objects without an outline."""
 
@@ -78,6 +80,12 @@ TURNS = {
         20, (-0.1, 0.1, -0.1, 0.1), (0.7, 1.1, 0.8, 1.1), draw.uniform(0, 9), **random_sampling(draw)
     ),
     "warp": lambda draw: pp.warp(matrix=matrix(draw), height=110, width=130, **random_sampling(draw)),
+    "random_warp, centered": lambda draw: pp.random_warp(
+        20, (-0.1, 0.1, -0.1, 0.1), between(draw, 0.7, 1.1) * 2, keep_ratio=True, like="yolox", height=100, width=130
+    ),
+    "random_box_warp": lambda draw: pp.random_box_warp(
+        *sides(draw), box_padding=1.5, scale=(0.9, 1.5), **random_sampling(draw)
+    ),
     "random_perspective": lambda draw: pp.random_perspective(draw.uniform(0.1, 0.4), 1.0, **random_sampling(draw)),
     "perspective": lambda draw: pp.perspective(corners(draw), **random_sampling(draw)),
     "random_warp_perspective": lambda draw: pp.random_warp_perspective(
@@ -96,6 +104,11 @@ CROPS = {
     "random_crop": lambda draw: pp.random_crop(*sides(draw), padding=draw.choice([0, 6]), pad_if_needed=True),
     "center_crop": lambda draw: pp.center_crop(*sides(draw)),
     "crop": lambda draw: pp.crop(top=draw.randint(0, 9), left=draw.randint(0, 20), height=90, width=100),
+    "random_crop, around": lambda draw: pp.random_crop(
+        *sides(draw), around=draw.choice(["mask", "box", "point"]), centered=draw.random() < 0.5, pad_if_needed=True
+    ),
+    "random_crop, by label": lambda draw: pp.random_crop(*sides(draw, 50, 90), around="mask", by_label=True),
+    "random_crop, varied": lambda draw: pp.random_crop(*sides(draw, 50, 90), max_label=0.5),
     "random_size_crop": lambda draw: pp.random_size_crop(draw.randint(60, 90), 110),
     "random_iou_crop": lambda _: pp.random_iou_crop(0.6),
     "random_zoom_out": lambda draw: pp.random_zoom_out(0, (1.0, draw.uniform(1.1, 1.5)), 0.7),
@@ -204,6 +217,8 @@ def chain(seed, side, *, is_mixed=False):
         draw.shuffle(ops)
         boxes = pp.boxes(format=draw.choice(get_args(BoxFormat)), normalized=draw.random() < 0.3)
         ends = [boxes, *[pp.points()] * (not is_mixed), pp.mask(), pp.masks(), pp.tensor(dtype="uint8", max_size=512)]
+        if not is_mixed:
+            ends += [pp.target(field=name, filter=name, ignore=255, name=name) for name in ("nearest", "bilinear")]
         mix = draw.choice([pp.Mosaic(), pp.CopyPaste(), pp.Mosaic(p=0.5)]) if is_mixed else None
         try:
             pipeline = pp.Pipeline([pp.decode(), *ops, *[pp.center_crop(96, 104)] * is_mixed, *ends])
@@ -226,6 +241,7 @@ def photo(*which):
     labels = np.array(which) + 1
     boxes, label_map = [PLACES[index] for index in which], (masks * labels[:, None, None]).max(0)
     fields = {"boxes": boxes, "labels": labels, "points": np.array(outlines), "masks": masks}
+    fields |= dict.fromkeys(("nearest", "bilinear"), label_map.astype(np.float32))
     return {"image": png(image), "mask": label_map.astype(np.uint8), **fields}
 
 
@@ -240,7 +256,9 @@ def images(chain):
         output_annotations = {
             name: np.asarray(values[row]) for name, values in batch.fields.items() if name in photo(0)
         }
-        output_annotations |= {name: output_annotations[name][..., :height, :width] for name in ("mask", "masks")}
+        output_annotations |= {
+            name: output_annotations[name][..., :height, :width] for name in PIXELS if name in output_annotations
+        }
         output_annotations["boxes"] = corners_of(output_annotations["boxes"].astype(float), chain.boxes, height, width)
         yield pixels[:, :height, :width], output_annotations
 
@@ -330,6 +348,14 @@ def mismatched_annotations(chain, pixels, output_annotations):
                 (mask & ~within) | ((output_annotations["mask"] == 0) & within), outline
             ) > chain.slack_of_masks(zoom):
                 wrong.add("mask")
+            # a bilinear target has the value of the label except near an edge, and elsewhere a value between labels
+            depth = int(np.ceil(chain.slack_of_masks(zoom))) + 1
+            targets = output_annotations["nearest"][0], output_annotations["bilinear"][0]
+            if not np.array_equal(targets[0], output_annotations["mask"]):
+                wrong.add("nearest")
+            is_inside, is_outside = eroded(mask, depth), eroded(output_annotations["mask"] == 0, depth)
+            if (abs(targets[1][is_inside] - label) > 1e-3).any() or (targets[1][is_outside] > 1e-3).any():
+                wrong.add("bilinear")
             ends = np.concatenate([outline.min(0), outline.max(0)])
             is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
             # if less than a pixel is cut off, no pixel's centre is covered

@@ -38,7 +38,7 @@ def test_two_batches_are_read_ahead_of_the_delivered_one():
     parts = iter([Part(np.array([index]), np.zeros(1, bool), np.zeros(1, int), index + 1) for index in range(8)])
     reader = Reader([{"image": b"x", "name": str(index)} for index in range(8)], Limits(), Timeline())
     try:
-        given = reader.ahead(parts)
+        given = reader.ahead(parts, 0)
         assert next(given)[1][0].fields == {"name": "0"}
         assert next(parts).end == 4
         given.close()
@@ -61,7 +61,7 @@ def test_a_stopped_reader_abandons_started_and_pending_samples():
 
     def wait():
         with pytest.raises(CancelledError):
-            next(reader.ahead(iter([part])))
+            next(reader.ahead(iter([part]), 0))
         ended.append(True)
 
     waiter = threading.Thread(target=wait)

@@ -24,7 +24,7 @@ API = {
     "Pipelines": ["Pipeline", "load", "Origin", "ImageSpec", "TensorSpec"],
     "Engine": ["Engine", "Batch", "Limits", "apply"],
     "Training": ["Loader", "views", "Mix", "Mosaic", "CopyPaste", "read"],
-    "Operators of your own": ["operator", "Operator"],
+    "Operators of your own": ["operator", "Operator", "Epoch"],
     "Detections and coordinates": [
         "Detections",
         "detections",

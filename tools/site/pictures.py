@@ -86,6 +86,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "warp": {"matrix": [[0.9, 0.3, 0], [-0.2, 0.9, 30]], "height": 144, "width": 216},
     "random_warp": {"degrees": 30, "scale": [0.7, 1.2, 0.7, 1.2]},
     "random_warp_perspective": {"scale": [0.1, 0.2]},
+    "random_box_warp": {"height": 144, "width": 108},
     "sharpness": {"factor": 8.0},
     "random_sharpness": {"factor": 8.0},
     "gaussian_blur": {"kernel_size": 9, "sigma": 3.0},
@@ -157,7 +158,7 @@ def pictures() -> Iterator[Picture]:
         entry = {"op": name, **FIELDS[name]}
         op = op_of(entry)
         is_random = op.home == "training"
-        boxes = np.array([BOX], np.float32) if name == "random_iou_crop" else None
+        boxes = np.array([BOX], np.float32) if "boxes" in getattr(op, "sees", ()) else None
         after = samples_of(op, before, boxes) if is_random else [pp.apply(op, before)]
         shown = f"`{json.dumps(entry)}`"
         caption = f"The photo, and {SAMPLES} samples of {shown}" if is_random else f"The photo before and after {shown}"

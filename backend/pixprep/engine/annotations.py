@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,10 @@ from pixprep.engine.kernels.resampling import axes
 from pixprep.engine.targets import target_of, transformed
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.boxes import F32, F64, Shares, around, carried, check_place, from_corners
+from pixprep.plan.folding import Geometry
 from pixprep.plan.output_plans import NO_ROW, BoxesPlan, MaskPlan, PointsPlan, TargetPlan
 from pixprep.plan.placement import NO_MARGINS, Placement, moved
-from pixprep.plan.plan import Placed, Plan
+from pixprep.plan.plan import Mask, Placed, Plan
 from pixprep.plan.profiles import PROFILES, Method, Profile
 from pixprep.plan.steps import levels
 from pixprep.plan.steps.warps import Warp
@@ -96,6 +97,29 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
             values = target_of(target, _field(sample, target.field), check)
         results[name] = transformed(target, placed.placements[name], values, _transformed)
     return results
+
+
+def mask_of(plan: Plan, sample: Mapping[str, Any]) -> Mask | None:
+    """Return the function that computes the labels of a sample on a canvas, for random ops that depend on them.
+
+    The labels are those of the field ``mask``. If the sample has only ``masks``, the label of the objects is 1.
+
+    Returns:
+        The function, or None if the plan has no such op.
+    """
+    if "mask" not in plan.sees:
+        return None
+    field: Literal["mask", "masks"] = "mask" if sample.get("mask") is not None else "masks"
+    own = next((each for each in plan.masks.values() if each.field == field), None)
+
+    def labels(geometry: Geometry, placement: Placement, size: tuple[int, int]) -> Labels:
+        dtype, ignore = (own.dtype, own.ignore) if own is not None else ("int64", 255 if field == "mask" else 0)
+        output = MaskPlan(geometry=geometry, field=field, dtype=dtype, ignore=ignore, is_one_size=False)
+        check = partial(check_size, height=size[0], width=size[1], is_upright=plan.apply_exif_orientation)
+        found = _mask(output, sample, check)
+        return _transformed(output, placement, (found != 0).any(0).astype(np.uint8) if field == "masks" else found)
+
+    return labels
 
 
 def of_each_box(name: str, values: Any) -> npt.NDArray[Any]:
@@ -218,7 +242,7 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     kept &= (sides >= plan.min_size).all(axis=1) & (area >= plan.min_area)
     kept &= area >= plan.min_visible * _ROUNDING * full_area
     for step in plan.geometry.random_steps:
-        if step.needs_boxes:
+        if step.key in placed.kept:
             kept &= placed.kept[step.key]
     result = from_corners((seen if plan.clip else whole)[kept], plan.format)
     if plan.normalized:

@@ -17,7 +17,7 @@ from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Kernel
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.forks import drawn
-from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, RandomIouCrop, Tensor
+from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, Tensor
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.pipeline import checked as checked_op
 from pixprep.pipeline.walk import Item, at, items, nodes
@@ -65,7 +65,8 @@ def apply(
             ``index``, and equal those of a ``Loader`` with this seed for the same sample and epoch.
         epoch: Epoch, 0 to 2^32 - 1.
         index: Index of the sample. For a list, the index of its first sample; the i-th array has ``index + i``.
-        boxes: Boxes of the image for ``random_iou_crop``, (n, 4), xyxy in pixels. For a list, one array per image.
+        boxes: Boxes of the image for ops such as ``random_iou_crop``, (n, 4), xyxy in pixels. For a list, one array per
+            image.
         operators: Custom operators to which ``extern`` ops refer; see ``Pipeline``.
 
     Returns:
@@ -210,9 +211,13 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 raise PipelineError(
                     "apply returns only the image: use an Engine for other outputs, or a Loader for annotations"
                 )
-            elif isinstance(op, RandomIouCrop) and not has_boxes:
-                example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
-                raise PipelineError(f"requires the boxes of the image, such as {example}")
+            elif fields := getattr(op, "sees", ()):
+                if fields != ("boxes",):
+                    raise PipelineError(f'requires the field "{fields[-1]}" of a sample: use a Loader')
+                if not has_boxes:
+                    example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
+                    raise PipelineError(f"requires the boxes of the image, such as {example}")
+                steps.append((index, op))
             else:
                 steps.append((index, op))
     return _Chain(first, tuple(items(steps)), tensor, tuple(calls), tuple(known))

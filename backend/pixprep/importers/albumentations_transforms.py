@@ -248,6 +248,12 @@ def _crop_size(walk: Walk, fields: Fields) -> tuple[int, int]:
     return size
 
 
+def _crop_around_mask(walk: Walk, fields: Fields) -> None:
+    fields.expect("ignore_channels", None)
+    ignored = tuple(int(label) for label in fields.take("ignore_values") or ())
+    walk.add(ops.RandomCrop(fields.side("height"), fields.side("width"), around="mask", ignore=ignored))
+
+
 def _crop(walk: Walk, fields: Fields) -> None:
     fields.expect_false("pad_if_needed")
     fields.ignore("pad_position", "border_mode", "fill", "fill_mask")
@@ -470,6 +476,7 @@ TRANSFORMS: dict[str, Reader] = {
     ),
     "Flip": lambda walk, _: walk.add(ops.RandomChoice((_VERTICAL, _HORIZONTAL, (*_VERTICAL, *_HORIZONTAL)))),
     "RandomCrop": lambda walk, fields: walk.add(ops.RandomCrop(*_crop_size(walk, fields))),
+    "CropNonEmptyMaskIfExists": _crop_around_mask,
     "RandomResizedCrop": _random_resized_crop,
     "RandomScale": lambda walk, fields: walk.add_uint8(
         ops.ScaleJitter(scale_range=_scale_range(fields), filter=filter_of(fields), like="opencv")

@@ -25,14 +25,14 @@ class GeometryStep:
     """Base class of the geometric steps. By default, the parameters for an image specify a window or a flip.
 
     Attributes:
-        needs_boxes: Whether the parameters depend on the annotated boxes of the sample.
+        sees: Fields of the sample on which the parameters depend; see ``Drawing.sees``.
         late: Reason why the step must come before ops that change pixel values. Empty if it may follow them.
         early: Reason why such ops must be applied to the whole image before the step. Empty if this is not necessary.
     """
 
     __slots__ = ()
 
-    needs_boxes: ClassVar[bool] = False
+    sees: ClassVar[tuple[str, ...]] = ()
     late: ClassVar[str] = ""
     early: ClassVar[str] = ""
 

@@ -6,9 +6,12 @@ At this point, the size, the random parameters and the per-image inputs of the i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, floor
 from typing import Any, cast
+
+import numpy.typing as npt
 
 from pixprep.errors import ImageError
 from pixprep.plan import inputs
@@ -123,8 +126,7 @@ class Geometry:
         drawing = drawing or Drawing(EXAMPLE)
         photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
         rows, columns = map(Span, levels.size_after(photo, height, width))
-        for step in self.before:
-            step.apply(rows, columns, drawing)
+        self._apply(replace(self, before=(), resize=None, after=self.before), rows, columns, drawing, (height, width))
         size, resize = (rows.canvas, columns.canvas), self.resize
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
@@ -162,8 +164,7 @@ class Geometry:
                 span.flip()
         if resize is not None and (canvas := resize.canvas(*size)) is not None:
             crop(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
-        for step in self.after:
-            step.apply(rows, columns, drawing)
+        self._apply(self, rows, columns, drawing, (height, width))
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
         size = levels.size_after(done, rows.canvas, columns.canvas)
         if self.most is not None and max(size) > self.most:
@@ -197,6 +198,25 @@ class Geometry:
         )
 
     @staticmethod
+    def _apply(geometry: Geometry, rows: Span, columns: Span, drawing: Drawing, size: tuple[int, int]) -> None:
+        """Apply the steps after the resize. Steps that depend on the mask see its labels at this point of the geometry.
+
+        Args:
+            geometry: Geometry whose steps ``after`` are applied.
+            rows: Vertical axis of the canvas.
+            columns: Horizontal axis of the canvas.
+            drawing: Parameters of the steps for the image.
+            size: (height, width) of the image.
+        """
+        for index, step in enumerate(geometry.after):
+            if "mask" in step.sees and drawing.mask is not None:
+                until = replace(
+                    geometry, after=geometry.after[:index], levels=(), erasures=(), thumbnail=None, most=None
+                )
+                drawing.labels = partial(_labels, until, size, drawing)
+            step.apply(rows, columns, drawing)
+
+    @staticmethod
     def _placed_levels(
         steps: tuple[LevelsStep, ...], height: int, width: int, drawing: Drawing
     ) -> tuple[LevelStep, ...]:
@@ -211,6 +231,12 @@ class Geometry:
                 _check_levels_size(height, width)
             made += these
         return levels.folded(made)
+
+
+def _labels(geometry: Geometry, size: tuple[int, int], drawing: Drawing) -> npt.NDArray[Any]:
+    """Return the labels of the sample after the steps of a geometry, for an image of this (height, width)."""
+    assert drawing.mask is not None
+    return drawing.mask(geometry, geometry.place(*size, drawing), size)
 
 
 def _moves(step: LevelsStep) -> bool:

@@ -8,7 +8,7 @@ step with random parameters (see ``Drawing``).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.plan.canvas_steps import Draws, GeometryStep
-from pixprep.plan.draws.augments import Augment, RandomStep
-from pixprep.plan.draws.crops import within
+from pixprep.plan.draws.augments import Augment, RandomStep, Seen
 from pixprep.plan.draws.philox import F64, Numbers, Words
 from pixprep.plan.placement import Span, moved
 from pixprep.plan.steps.operators import Extern
@@ -375,24 +374,30 @@ class Drawing:
 
     Args:
         numbers: Random numbers of the sample, or the recorded parameters of each op, by its key.
-        boxes: Boxes for ``random_iou_crop``, float32 (n, 4) xyxy in pixels of the image. None means that the image has
-            no boxes.
+        annotation: Fields of the sample by name, for ops that depend on them: ``boxes``, (n, 4) xyxy, and ``points``,
+            both in pixels of the image. None means an example without annotations.
         row: One row of each input. None means example values, such as a box of the whole image, a flag that is false,
             and black padding.
+        mask: Function that returns the labels of the sample on a canvas; see ``plan.Mask``.
 
     Attributes:
         draws: Parameters that have been sampled so far, by the key of the op.
-        kept: Mask of the boxes that each ``random_iou_crop`` keeps, bool (n,), by the key of the op.
+        kept: Mask of the boxes that each op that removes boxes keeps, bool (n,), by the key of the op.
+        labels: Function that returns the labels of the pixels at the next step; ``Geometry.place`` sets it for steps
+            that depend on the mask of the sample.
     """
 
     def __init__(
         self,
         numbers: Numbers | Mapping[str, Words],
-        boxes: npt.ArrayLike | None = None,
+        annotation: Mapping[str, Any] | None = None,
         row: Row | None = None,
+        mask: Callable[..., npt.NDArray[Any]] | None = None,
     ) -> None:
         self._numbers = numbers
-        self._boxes = boxes
+        self._annotation = annotation
+        self.mask = mask
+        self.labels: Callable[[], npt.NDArray[Any]] | None = None
         self._row = row
         self.draws: dict[str, Words] = {}
         self.kept: dict[str, npt.NDArray[np.bool_]] = {}
@@ -416,13 +421,8 @@ class Drawing:
         """
         if step.key in self.draws:
             return self.draws[step.key]
-        boxes: F64 | None = None
-        if getattr(step, "needs_boxes", False) and self._boxes is not None:
-            try:
-                annotated = np.asarray(self._boxes, np.float64).reshape(-1, 4)
-            except (TypeError, ValueError):
-                raise ImageError("BAD_RECORD", '"boxes" must be numbers of shape (n, 4)') from None
-            boxes = _on_canvas(annotated, rows, columns)
+        fields: Sequence[str] = getattr(step, "sees", ())
+        seen = self._seen(fields, rows, columns) if fields else None
         if not isinstance(self._numbers, Numbers):
             if step.key not in self._numbers:
                 known = ", ".join(self._numbers) or "none"
@@ -431,11 +431,49 @@ class Drawing:
         elif is_given(step):
             words = cast("InputStep | Fill | Augment", step).given(self._row, rows, columns)
         else:
-            words = cast("RandomStep", step).words(rows.canvas, columns.canvas, self._numbers, boxes)
-        if boxes is not None:
-            self.kept[step.key] = within(words, boxes)
+            words = cast("RandomStep", step).words(rows.canvas, columns.canvas, self._numbers, seen)
+        if seen is not None and seen.boxes is not None:
+            kept = cast("RandomStep", step).op.keeps(words, seen.boxes)
+            if kept is not None:
+                self.kept[step.key] = kept
         self.draws[step.key] = words
         return words
+
+    def _seen(self, fields: Sequence[str], rows: Span, columns: Span) -> Seen | None:
+        """Return these fields of the sample in pixels of the canvas, or None for an example.
+
+        Raises:
+            ImageError: BAD_RECORD: A field is not an array of numbers of its shape.
+        """
+        if self._annotation is None:
+            return None
+        found = {name: self._annotation.get(name) for name in fields if name != "mask"}
+        boxes, points = (_numbers(name, found.get(name), last) for name, last in (("boxes", 4), ("points", 2)))
+        visible = self._annotation.get("visible") if "points" in found else None
+        if points is not None:
+            (scale_y, offset_y), (scale_x, offset_x) = rows.transform, columns.transform
+            points = points * (scale_x, scale_y) + (offset_x, offset_y)
+        return Seen(
+            None if boxes is None else _on_canvas(boxes, rows, columns),
+            points,
+            None if visible is None else np.asarray(visible),
+            self.labels,
+        )
+
+
+def _numbers(name: str, values: Any, last: int) -> F64 | None:
+    """Return boxes, float64 (n, 4), or points, float64 (n, ..., 2). None if the sample lacks them.
+
+    Raises:
+        ImageError: BAD_RECORD: The values do not have this shape.
+    """
+    if values is None:
+        return None
+    try:
+        array = np.asarray(values, np.float64)
+        return array.reshape(-1, last) if array.ndim < 3 or last == 4 else array.reshape(len(array), -1, last)
+    except (TypeError, ValueError):
+        raise ImageError("BAD_RECORD", f'"{name}" must be numbers of shape (n, {last})') from None
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:

@@ -1,8 +1,8 @@
 """Computes matrices of warps: inverse matrices, perspectives from four points, and least-squares similarity transforms.
 
-The functions ``inverse`` and ``perspective`` reproduce OpenCV's float64 arithmetic bit for bit. An affine matrix is the
-tuple (a, b, c, d, e, f), and a perspective is the tuple (a, ..., i), both in row-major order. A matrix maps points of
-the image to points of the result. In both, the origin is the center of the first pixel.
+The functions ``inverse``, ``affine`` and ``perspective`` reproduce OpenCV's float64 arithmetic bit for bit. An affine
+matrix is the tuple (a, b, c, d, e, f), and a perspective is the tuple (a, ..., i), both in row-major order. A matrix
+maps points of the image to points of the result. In both, the origin is the center of the first pixel.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from math import isfinite
 
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.spec import Matrix
 
+F32 = npt.NDArray[np.float32]
 Points = Sequence[Sequence[float]]
 """Sequence of points (x, y)."""
 _SINGULAR = 100 * float(np.finfo(np.float64).eps)
@@ -64,8 +66,66 @@ def perspective(source: Points, target: Points) -> Matrix | None:
             products = [float(-f32(place) * f32(goal[axis])) for place in (x, y)]
             ones, nothing = [float(x), float(y), 1.0], [0.0, 0.0, 0.0]
             rows.append([*(nothing if axis else ones), *(ones if axis else nothing), *products, float(goal[axis])])
-    for i in range(8):
-        pivot = max(range(i, 8), key=lambda row: (abs(rows[row][i]), -row))
+    found = _solved(rows)
+    return None if found is None else (*found, 1.0)
+
+
+def affine(source: Points, target: Points) -> Matrix | None:
+    """Return the affine matrix that maps three points to three others, as ``getAffineTransform`` computes it.
+
+    Args:
+        source: Three points, whose coordinates are float32 numbers.
+        target: Points that the source points are mapped to. Their coordinates are also float32 numbers.
+
+    Returns:
+        The six numbers of the matrix, or None if OpenCV does not find one.
+    """
+    rows: list[list[float]] = []
+    for (x, y), goal in zip(source, target, strict=True):
+        ones, nothing = [float(x), float(y), 1.0], [0.0, 0.0, 0.0]
+        rows += [[*ones, *nothing, float(goal[0])], [*nothing, *ones, float(goal[1])]]
+    found = _solved(rows)
+    return None if found is None else tuple(found)
+
+
+def of_box(center: F32, sides: F32, degrees: float, height: int, width: int) -> Matrix | None:
+    """Return the affine matrix that maps a region around a person to an image, as in top-down pose estimation.
+
+    The shorter side of the region is enlarged to the aspect ratio of the image. The formulas and their float32 rounding
+    are those of mmpose's ``TopdownAffine``, which computes the matrix of HRNet's ``get_affine_transform``.
+
+    Args:
+        center: Center (x, y) of the region, float32 (2,).
+        sides: Width and height of the region, float32 (2,).
+        degrees: Angle by which the region is rotated clockwise, a float32 number.
+        height: Height of the image in pixels.
+        width: Width of the image in pixels.
+    """
+    ratio = width / height
+    wide = max(sides[1] * np.float32(ratio), sides[0])
+    angle = np.deg2rad(np.float32(degrees))
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    source, target = np.zeros((3, 2), np.float32), np.zeros((3, 2), np.float32)
+    source[0], source[1] = center, center + turn @ np.array([float(wide) * -0.5, 0.0])
+    target[0], target[1] = (width * 0.5, height * 0.5), (0.0, height * 0.5)
+    for points in (source, target):
+        x, y = points[0] - points[1]
+        points[2] = points[1] + np.array([-y, x])
+    return affine(source.tolist(), target.tolist())
+
+
+def _solved(rows: list[list[float]]) -> list[float] | None:
+    """Solve a system of linear equations in float64 by Gaussian elimination, as OpenCV's ``solve`` does.
+
+    Args:
+        rows: Coefficients and right side of each equation; modified in place.
+
+    Returns:
+        The solution, or None if a pivot is too small.
+    """
+    count = len(rows)
+    for i in range(count):
+        pivot = max(range(i, count), key=lambda row: (abs(rows[row][i]), -row))
         if not abs(rows[pivot][i]) >= _SINGULAR:
             return None
         rows[i], rows[pivot] = rows[pivot], rows[i]
@@ -73,13 +133,13 @@ def perspective(source: Points, target: Points) -> Matrix | None:
         for row in rows[i + 1 :]:
             alpha = row[i] * over
             row[i + 1 :] = [one + alpha * other for one, other in zip(row[i + 1 :], rows[i][i + 1 :], strict=True)]
-    found = [0.0] * 8
-    for i in range(7, -1, -1):
-        rest = rows[i][8]
-        for k in range(i + 1, 8):
+    found = [0.0] * count
+    for i in reversed(range(count)):
+        rest = rows[i][count]
+        for k in range(i + 1, count):
             rest -= rows[i][k] * found[k]
         found[i] = rest / rows[i][i]
-    return (*found, 1.0)
+    return found
 
 
 def similarity(source: Points, target: Points) -> Matrix | None:

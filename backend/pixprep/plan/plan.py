@@ -72,6 +72,11 @@ Raises:
 """
 
 
+Mask = Callable[[Geometry, Placement, tuple[int, int]], npt.NDArray[Any]]
+"""Function ``mask(geometry, placement, size)`` that returns the labels of a sample, (height, width), on the canvas of a
+placement, which the geometry computed for an image of this (height, width)."""
+
+
 @dataclass(frozen=True)
 class ClipPlan:
     """Selection and orientation of the frames that a plan reads from a video clip.
@@ -198,8 +203,9 @@ class Plan:
         return bool(self.random_steps)
 
     @cached_property
-    def _needs_boxes(self) -> bool:
-        return any(step.needs_boxes for step in self.random_steps)
+    def sees(self) -> Mapping[str, str]:
+        """Fields of a sample on which random parameters depend, each with the key of an op that depends on it."""
+        return {field: step.key for step in self.random_steps for field in step.sees}
 
     @cached_property
     def _boxes(self) -> tuple[str, ...]:
@@ -274,17 +280,23 @@ class Plan:
         """
         return philox.draw(self.random_steps, seed=seed, epoch=epoch, indices=indices, attempts=attempts)
 
-    def placing(self, numbers: Numbers | Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
+    def placing(
+        self,
+        numbers: Numbers | Mapping[str, Words],
+        annotation: Mapping[str, Any] | None = None,
+        mask: Mask | None = None,
+    ) -> Place:
         """Return the function that places one sample with its random parameters.
 
         Args:
             numbers: Random numbers of the sample, which are an element of the result of ``draw``, or recorded
                 parameters, as in ``replaying``.
-            annotation: Fields of the sample by name. ``random_iou_crop`` requires ``boxes``, float32 (n, 4) xyxy in
-                pixels of the decoded image. Each per-image input requires one row of values.
+            annotation: Fields of the sample by name. Ops such as ``random_iou_crop`` require ``boxes``, float32 (n, 4)
+                xyxy in pixels of the decoded image. Each per-image input requires one row of values.
+            mask: Function that returns the labels of the sample on a canvas, for ops that depend on its mask.
 
         Raises:
-            PipelineError: The sample lacks the boxes for ``random_iou_crop``, or an input.
+            PipelineError: The sample lacks a field on which an op depends, or an input.
         """
         if not self.is_random and not self.inputs:
             return self.place
@@ -293,13 +305,16 @@ class Plan:
         for name, spec in inputs_given.items():
             if name not in sample:
                 raise PipelineError(f'the pipeline has the input "{name}", {spec}, but the source\'s samples lack it')
-        if self._needs_boxes and sample.get("boxes") is None:
-            raise PipelineError('random_iou_crop needs the "boxes" of each sample, but its source has no boxes')
+        for name, key in self.sees.items():
+            if sample.get(name) is None and (name != "mask" or sample.get("masks") is None):
+                raise PipelineError(
+                    f'{key.split("#")[0]} needs the "{name}" of each sample, but its source has no {name}'
+                )
 
         def place(height: int, width: int) -> Placed:
             boxes = in_pixels(sample.get("boxes"), height, width)
             rows = inputs.rows(inputs_given, {**sample, "boxes": boxes}, most=None) if inputs_given else [None]
-            return self._place(height, width, Drawing(numbers, boxes, _or_raise(rows[0])))
+            return self._place(height, width, Drawing(numbers, {**sample, "boxes": boxes}, _or_raise(rows[0]), mask))
 
         return place
 
@@ -378,7 +393,7 @@ class Placed(NamedTuple):
         denominator: Number 1, 2, 4 or 8. A JPEG may be decoded at 1/``denominator`` of its size. It is the largest of
             these numbers for which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
         draws: Random parameters of this image, by the key of the random op. The parameters are JSON-serializable.
-        kept: Mask of the annotated boxes that each ``random_iou_crop`` keeps, bool (n,), by the key of the op.
+        kept: Mask of the annotated boxes that each op that removes boxes keeps, bool (n,), by the key of the op.
         frames: Indices of the selected frames in the video file, in presentation order.
         rows: Placement or error for each row of the image's inputs. If the plan does not have inputs, ``rows`` is
             empty. If it does, the attribute ``placements`` is empty, because each element of ``rows`` has its own.

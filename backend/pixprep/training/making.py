@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.annotations import columns, moving
+from pixprep.engine.annotations import columns, mask_of, moving
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.boxes import in_pixels
-from pixprep.plan.plan import Placed, Plan
+from pixprep.plan.plan import Place, Placed, Plan
 from pixprep.registry import BATCHES, load
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
@@ -40,9 +40,6 @@ ON_ERRORS: tuple[OnError, ...] = get_args(OnError)
 MAX_ATTEMPTS = 100
 """Maximum number of replacements that are tried per broken sample. Even if half of all samples are broken, ten attempts
 in a row fail only with a probability of 1 in 1,024."""
-COPY = 128
-"""Offset between the attempt numbers of the copies of a sample in an epoch: the numbers of the k-th repetition start at
-``k * COPY``."""
 _MAX_NAMED = 3
 """Maximum number of broken samples that a message names."""
 
@@ -115,7 +112,7 @@ class _Rows:
         LISTS: Names of the attributes with a list of one value per row.
         samples: The samples that were read.
         attempts: Attempt number of each sample: 0 for the sample itself, n for its n-th replacement. The attempts of
-            the k-th repetition of a sample start at ``k * COPY``.
+            the k-th repetition of a sample start at ``k * order.COPY``.
         is_padding: Whether each sample only fills up the batch, as in ``Part``.
         annotated: Transformed annotations of each sample.
     """
@@ -170,6 +167,7 @@ class Maker:
             self.source,
             self.engine.options.limits,
             self.timeline,
+            seed=self.order.seed,
             cache=self.cache,
             blocks=self.blocks,
             dtypes=takes.dtypes if takes else (),
@@ -191,7 +189,7 @@ class Maker:
         """
         broken_names: dict[int, str] = {}
         try:
-            with closing(reader), closing(reader.ahead(self.order.parts(epoch, position))) as ahead:
+            with closing(reader), closing(reader.ahead(self.order.parts(epoch, position), epoch)) as ahead:
                 for part, samples in ahead:
                     batch = self._built(epoch, part, samples, reader, broken_names)
                     if len(batch) and self.mix is not None:
@@ -217,7 +215,7 @@ class Maker:
             ImageError: The sample is broken.
         """
         with closing(self.reader()) as reader:
-            samples = reader.samples([index])
+            samples = reader.samples([index], epoch, [attempt])
         rows = _Rows(samples, [attempt], np.zeros(1, np.bool_))
         batch = self._run(rows, epoch)
         if batch.errors[0] is not None:
@@ -240,7 +238,7 @@ class Maker:
         self, epoch: int, part: Part, samples: list[Sample], reader: Reader, broken_names: dict[int, str]
     ) -> Batch:
         """Build a batch, and handle its broken samples. Their names are added to ``broken_names``, by index."""
-        rows = _Rows(samples, (part.copies * COPY).tolist(), part.is_padding)
+        rows = _Rows(samples, part.attempts, part.is_padding)
         with self.timeline.span("decode and transform", samples=len(samples)):
             batch = self._run(rows, epoch, wait=False)
         broken = [row for row, error in enumerate(batch.errors) if error is not None]
@@ -286,7 +284,7 @@ class Maker:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             attempts = [copies[row] + attempt for row in left]
             indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
-            self._run_into(batch, left, _Rows(reader.samples(indices), attempts), epoch, rows)
+            self._run_into(batch, left, _Rows(reader.samples(indices, epoch, attempts), attempts), epoch, rows)
             for row in left:
                 first = self.broken[wanted[row].index]
                 if batch.errors[row] is None and first.epoch == epoch:
@@ -393,11 +391,13 @@ class Maker:
         indices = [sample.index for sample in rows.samples]
         numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
         is_late = self.engine.lanes > 1 and bool(plan.masks or plan.targets)
-        return [
-            Annotated(self._plan_for(sample.fields), place, sample.fields, is_late=is_late)
-            for sample, each in zip(rows.samples, numbers, strict=True)
-            for place in (_nowhere if isinstance(sample.image, ImageError) else plan.placing(each, sample.fields),)
-        ]
+        placings = []
+        for sample, each in zip(rows.samples, numbers, strict=True):
+            place: Place = _nowhere
+            if not isinstance(sample.image, ImageError):
+                place = plan.placing(each, sample.fields, mask_of(plan, sample.fields))
+            placings.append(Annotated(self._plan_for(sample.fields), place, sample.fields, is_late=is_late))
+        return placings
 
     def _allocated(self, count: int) -> dict[str, Any]:
         """Return arrays for the tensors of a batch. Empty on a GPU, where CuPy's memory pool reuses freed memory."""

@@ -39,6 +39,10 @@ _REPLACEMENTS, _PARTS = 1, 2
 """Last word of the Philox counter for replacements of broken samples, and for the samples of one concatenated source.
 It is 0 for all other random numbers of an order, so these streams are independent."""
 
+COPY = 128
+"""Offset between the attempt numbers of the copies of a sample in an epoch: the numbers of the k-th repetition start at
+``k * COPY``."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -57,6 +61,12 @@ class Part:
     is_padding: npt.NDArray[np.bool_]
     copies: Indices
     end: int
+
+    @property
+    def attempts(self) -> list[int]:
+        """Attempt number of each sample before any replacement: a multiple of ``COPY``."""
+        attempts: list[int] = (self.copies * COPY).tolist()
+        return attempts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@
 """
 
 from pixprep.names import SOURCES, hint, meant
+from pixprep.training.sources import draw
 from pixprep.training.sources.coco import coco
 from pixprep.training.sources.files import files, table, videos
 from pixprep.training.sources.joined import concat, subset
@@ -17,6 +18,7 @@ from pixprep.training.sources.voc import voc
 __all__ = [
     "coco",
     "concat",
+    "draw",
     "files",
     "iterable",
     "lmdb",

@@ -19,7 +19,7 @@ from pixprep.training.cache import PixelCache
 from pixprep.training.daemons import Daemons
 from pixprep.training.order import Part
 from pixprep.training.recycling import Blocks
-from pixprep.training.sources import LIMITS, AnySource, read_image
+from pixprep.training.sources import DRAW, LIMITS, AnySource, Draw, read_image
 from pixprep.training.timeline import Timeline
 
 MAX_THREADS = 32
@@ -93,6 +93,7 @@ class Reader:
         source: Source of the samples.
         limits: Limits on the size of the files that are read.
         timeline: Timeline that records each thread's part of a batch, and each time that the engine waits.
+        seed: Seed of the Loader, for sources that use random numbers.
         cache: Cache of decoded images. Cached images are not read.
         dtypes: Accepted dtypes of pixel arrays. If it is empty, images must be encoded.
         files: Names of the fields that can contain paths, besides the image. These files are also read.
@@ -110,6 +111,7 @@ class Reader:
         limits: Limits,
         timeline: Timeline,
         *,
+        seed: int = 0,
         cache: PixelCache | None = None,
         blocks: Blocks | None = None,
         dtypes: Sequence[str] = (),
@@ -121,6 +123,7 @@ class Reader:
         self._dtypes = dtypes
         self._files = files
         self._limits = limits
+        self._seed = seed
         self._timeline = timeline
         self._cache = cache
         self._blocks = blocks or Blocks()
@@ -130,13 +133,18 @@ class Reader:
         self._awaited: Sequence[Future[list[Sample]]] = ()
         self.width = min(2, self._max_width)
 
-    def samples(self, indices: Sequence[int]) -> list[Sample]:
+    def samples(self, indices: Sequence[int], epoch: int, attempts: Sequence[int]) -> list[Sample]:
         """Read samples and wait for them. Only the thread that iterates over ``ahead`` may call this.
+
+        Args:
+            indices: Index of each sample.
+            epoch: Number of the epoch.
+            attempts: Attempt number of each sample.
 
         Raises:
             CancelledError: The reader was stopped, possibly while a read was hanging.
         """
-        self._awaited = (self._pool.submit(self._samples, indices),)
+        self._awaited = (self._pool.submit(self._samples, indices, epoch, attempts),)
         try:
             if self._is_stopped:  # ``stop`` may have run before ``_awaited`` was set
                 raise CancelledError
@@ -144,25 +152,27 @@ class Reader:
         finally:
             self._awaited = ()
 
-    def _samples(self, indices: Sequence[int]) -> list[Sample]:
-        token = LIMITS.set(self._limits)
+    def _samples(self, indices: Sequence[int], epoch: int, attempts: Sequence[int]) -> list[Sample]:
+        token, drawing = LIMITS.set(self._limits), DRAW.set(None)
         try:
             made = []
-            for index in indices:
+            for index, attempt in zip(indices, attempts, strict=True):
                 if self._is_stopped:
                     raise CancelledError
+                DRAW.set(Draw(self._seed, epoch, index, attempt))
                 made.append(self._read(index))
             return made
         finally:
             LIMITS.reset(token)
+            DRAW.reset(drawing)
 
-    def ahead(self, parts: Iterator[Part]) -> Generator[tuple[Part, list[Sample]], None, None]:
-        """Yield each part with its samples, in order."""
+    def ahead(self, parts: Iterator[Part], epoch: int) -> Generator[tuple[Part, list[Sample]], None, None]:
+        """Yield each part of an epoch with its samples, in order."""
         pending: deque[tuple[Part, list[Future[list[Sample]]]]] = deque()
         since = self._timeline.now()
         try:
             for part in parts:
-                pending.append((part, self._started(part)))
+                pending.append((part, self._started(part, epoch)))
                 if len(pending) > _AHEAD:
                     since = yield from self._first(pending, since)
             while pending:
@@ -239,14 +249,15 @@ class Reader:
         what = f"must be the bytes of a file or its pathlib.Path, not {type(image).__name__}{hint}"
         raise DataError(f'{printable(name)}: "image" {what}')
 
-    def _started(self, part: Part) -> list[Future[list[Sample]]]:
-        indices = part.indices.tolist()
+    def _started(self, part: Part, epoch: int) -> list[Future[list[Sample]]]:
+        indices, attempts = part.indices.tolist(), part.attempts
         width = min(self.width, len(indices))
-        return [self._pool.submit(self._part, indices[thread::width]) for thread in range(width)]
+        each = (slice(thread, None, width) for thread in range(width))
+        return [self._pool.submit(self._part, indices[those], epoch, attempts[those]) for those in each]
 
-    def _part(self, indices: Sequence[int]) -> list[Sample]:
+    def _part(self, indices: Sequence[int], epoch: int, attempts: Sequence[int]) -> list[Sample]:
         with self._timeline.span("read", samples=len(indices)):
-            return self._samples(indices)
+            return self._samples(indices, epoch, attempts)
 
     def _first(
         self, pending: deque[tuple[Part, list[Future[list[Sample]]]]], since: float

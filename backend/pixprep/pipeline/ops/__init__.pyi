@@ -105,6 +105,7 @@ from pixprep.pipeline.ops.random_color import RandomSolarize as RandomSolarize
 from pixprep.pipeline.ops.random_sizes import RandomResize as RandomResize
 from pixprep.pipeline.ops.random_sizes import RandomShortestSize as RandomShortestSize
 from pixprep.pipeline.ops.random_sizes import ScaleJitter as ScaleJitter
+from pixprep.pipeline.ops.random_warp import RandomBoxWarp as RandomBoxWarp
 from pixprep.pipeline.ops.random_warp import RandomWarp as RandomWarp
 from pixprep.pipeline.ops.random_warp import RandomWarpPerspective as RandomWarpPerspective
 from pixprep.pipeline.ops.rules import ResizeByRule as ResizeByRule

@@ -25,11 +25,18 @@ from pixprep.spec import FAR, Bound, Color, ImageSpec, InputKind, InputSpec, Mat
 
 Rows = tuple[tuple[float, ...], ...]
 """Rows of a matrix, or points (x, y)."""
-_KINDS: dict[str, InputKind] = {"matrix": "matrix", "homography": "homography", "quad": "quad", "points": "points"}
+_KINDS: dict[str, InputKind] = {
+    "matrix": "matrix",
+    "homography": "homography",
+    "quad": "quad",
+    "points": "points",
+    "box": "box",
+}
 _SHAPES = {
     "matrix": ((2, 3), "2 rows of 3 numbers"),
     "homography": ((3, 3), "3 rows of 3 numbers"),
     "quad": ((4, 2), "4 pairs (x, y)"),
+    "box": ((1, 4), "one row (left, top, right, bottom)"),
 }
 """Shape of each field's value, and its description for messages."""
 MAX_POINTS = 128
@@ -40,16 +47,18 @@ _MAX_ENTRY = 1e12
 class Warp(SteadyOp, frozen=True, tag="warp"):
     """Warps a rotated, tilted or sheared region of the photo to a rectangular image, as OpenCV 4 does.
 
-    One of the fields ``matrix``, ``homography``, ``quad`` and ``points`` specifies the region. The value of this field
-    is either numbers or the name of an input. Each row of the input yields one tensor, like a box of ``crop``.
-    Coordinates in a request are in pixels of the photo.
+    One of the fields ``matrix``, ``homography``, ``quad``, ``points`` and ``box`` specifies the region. The value of
+    this field is either numbers or the name of an input. Each row of the input yields one tensor, like a box of
+    ``crop``. Coordinates in a request are in pixels of the photo.
 
     ``matrix`` and ``homography`` map a point of the photo to the result, both in coordinates whose origin is the center
     of the first pixel, as for ``cv2.warpAffine`` and ``cv2.warpPerspective``. ``quad`` contains the points that become
     the upper left, upper right, lower right and lower left corner of the result, as with
     ``cv2.getPerspectiveTransform``. ``points`` are aligned to ``template`` by the least-squares similarity transform: a
     rotation, a uniform scale and a translation, without a reflection (Umeyama 1991). InsightFace aligns faces this way,
-    with scikit-image's ``SimilarityTransform``.
+    with scikit-image's ``SimilarityTransform``. ``box`` is the box of a person for top-down pose estimation, as in
+    HRNet and mmpose: the region has the center of the box, and its sides multiplied by ``box_padding``. The shorter
+    side is then enlarged to the aspect ratio of the result. ``random_box_warp`` is the random op for training.
 
     The pixels equal those of OpenCV 4.9 to 4.14 on x86-64, bit for bit, with and without IPP. OpenCV 5 interpolates
     differently: 60 % of the values differ, by up to 7.
@@ -64,6 +73,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             image, add ``flip``.
         points: At least 2 points (x, y).
         template: Target positions (x, y) of the ``points`` in the result.
+        box: Box (left, top, right, bottom).
+        box_padding: Factor by which the sides of ``box`` are multiplied; default: 1.25.
         height: Height of the result in pixels. With ``quad``, ``height`` and ``width`` may be omitted: each side then
             equals the longer of two opposite sides of the quadrilateral, rounded down.
         width: Width of the result in pixels.
@@ -93,6 +104,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     quad: Rows | str | None = None
     points: Rows | str | None = None
     template: Rows | None = None
+    box: Rows | str | None = None
+    box_padding: Annotated[float, Within(0.01, 100)] | None = None
     height: Length | None = None
     width: Length | None = None
     max_size: Length | None = None
@@ -107,7 +120,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     def check(self) -> None:
         given = [field for field in _KINDS if getattr(self, field) is not None]
         if len(given) != 1:
-            raise PipelineError('requires exactly one of "matrix", "homography", "quad" and "points"')
+            raise PipelineError('requires exactly one of "matrix", "homography", "quad", "points" and "box"')
         (field,) = given
         check_warp(self.like, self.filter, self.padding_mode)
         if WARPS[self.like].origin == "pixel":
@@ -132,6 +145,10 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             settle(self, "max_size", 4096)
         elif (self.max_size, self.turn) != (None, None):
             raise PipelineError('"max_size" and "turn" are supported only if "height" and "width" are omitted')
+        if self.box is not None:
+            settle(self, "box_padding", 1.25)
+        elif self.box_padding is not None:
+            raise PipelineError('"box_padding" requires "box"')
         if self.align_corners and field != "quad":
             raise PipelineError('"align_corners" requires "quad"')
         if not isinstance(value, str):
@@ -155,7 +172,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if not isinstance(value, str):
             return ()
         bounds = tuple(Bound(-FAR, FAR, example=number) for point in self.template or () for number in point)
-        count = len(bounds) or {"matrix": 6, "homography": 9}.get(self.field, 8)
+        count = len(bounds) or {"matrix": 6, "homography": 9, "box": 4}.get(self.field, 8)
         return (InputSpec(name=value, kind=_KINDS[self.field], count=count, bounds=bounds),)
 
     @property
@@ -225,7 +242,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         """
         size = self.height or 1, self.width or 1
         forward: Matrix | None = tuple(numbers)
-        if self.field in ("quad", "points") and max(np.ptp(numbers[::2]), np.ptp(numbers[1::2])) <= 1:
+        if self.field in ("quad", "points", "box") and max(np.ptp(numbers[::2]), np.ptp(numbers[1::2])) <= 1:
             raise ImageError(
                 "BAD_INPUT",
                 "the region is not larger than a pixel: coordinates must be in pixels of the photo, not normalized",
@@ -240,6 +257,10 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             if not (bottom and right):
                 raise ImageError("BAD_INPUT", "with align_corners, the result must be at least 2 x 2 pixels")
             forward = matrices.perspective(corners, [(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
+        elif self.field == "box":
+            box = np.array(numbers, np.float32)
+            center, sides = (box[2:] + box[:2]) * np.float32(0.5), (box[2:] - box[:2]) * np.float32(self.box_padding)
+            forward = matrices.of_box(center, sides, 0.0, *size)
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
         back = None if forward is None else WARPS[self.like].inverse(forward)

@@ -55,4 +55,5 @@ class Extern(LevelsOp, frozen=True, tag="extern", kw_only=True):
         call = operators.find(self.operator, self.version, before.operators).use(self.fields)
         if call.operator.place == "tensor":
             raise PipelineError(f"{call.operator} operates on a tensor: it must directly follow tensor")
-        return before.do(call.changed(key=key) if call.operator.generator is not None else call)
+        is_random = call.operator.generator is not None or call.operator.epoch is not None
+        return before.do(call.changed(key=key) if is_random else call)

@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.canvas import Flip, check_padding
 from pixprep.pipeline.ops.crops import Crop
@@ -28,8 +31,8 @@ from pixprep.pipeline.ops.limits import (
     shown,
 )
 from pixprep.pipeline.ops.op import Drawn, ImageOp, Op, Whether, as_kind, bare, settle
-from pixprep.plan.draws.augments import RandomStep, Uniforms
-from pixprep.plan.draws.crops import ByBoxes, IouCrop, fallback, fitting, window
+from pixprep.plan.draws.augments import RandomStep, Seen, Uniforms
+from pixprep.plan.draws.crops import fallback, fitting, window, within
 from pixprep.plan.draws.philox import F64, Span, Words, between, span_words
 from pixprep.plan.lowered import Lowered
 from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
@@ -37,6 +40,8 @@ from pixprep.spec import Filter, ImageSpec, Like, PaddingMode, as_tuple
 MAX_TRIALS = 1000
 MAX_ZOOM = 16.0
 SAMPLER_OPTIONS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
+_RETRIES = 10
+"""Maximum number of windows that ``random_crop`` rejects because of ``max_label``, as in mmsegmentation."""
 _BELOW_ONE = 1 - 1e-9
 """Factor slightly below 1 that makes a bound safe against rounding errors."""
 _CHOICES, _FIRST_CHOICES = 20, 4
@@ -176,6 +181,22 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     The op reproduces torchvision v2's ``RandomCrop``. An image that is smaller than the window is rejected, unless
     ``pad_if_needed`` is true.
 
+    The window can depend on the annotations of the sample; the op must then come before rotations and other warps:
+
+    - ``"around": "mask"`` chooses a pixel of the foreground and places the window at random such that it contains this
+      pixel, as Albumentations' ``CropNonEmptyMaskIfExists``. The foreground is that of the field ``mask``, and for
+      samples without this field that of ``masks``. With
+      ``"by_label": true`` and ``"centered": true``, it first chooses a label of the image and then a pixel of this
+      label, which becomes the center of the window, as nnU-Net's foreground patches. With ``"around_p": 0.33``, one
+      third of the windows is chosen so.
+    - ``"around": "box"`` chooses the center of a box of the sample in place of a pixel, and ``"around": "point"``
+      chooses a point.
+    - ``max_label`` is mmsegmentation's ``cat_max_ratio``: a window is sampled again, up to 10 times, unless it contains
+      at least two labels and the most frequent one fills less than this fraction of it. mmsegmentation accepts images
+      that are smaller than the window, and pads them later at the bottom and on the right.
+
+    If the sample has no foreground, box or point, the position is uniformly distributed.
+
     Args:
         height: Height of the window in pixels.
         width: Width of the window in pixels; default: ``height``.
@@ -185,6 +206,19 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             is added on both sides.
         fill: Color of the padding, 0 to 255: one number, or one per channel.
         padding_mode: Content of the padding, as in ``pad``.
+        around: Annotation that the window contains: ``mask``, ``box`` or ``point``. Default: the position of the window
+            does not depend on annotations.
+        around_p: Probability, 0 to 1, that the window contains the annotation. All other windows have a uniformly
+            distributed position.
+        by_label: Whether the label of the pixel is chosen first, so that rare and frequent labels have the same
+            probability. Requires ``"around": "mask"``.
+        centered: Whether the pixel, or the point, is in row ``height // 2`` and column ``width // 2`` of the window. By
+            default, its position in the window is uniformly distributed. In both cases, the window is then moved into
+            the image with its ``padding``. With ``pad_if_needed``, a centered window is not moved at the bottom and on
+            the right, where it is padded, as in nnU-Net.
+        max_label: Fraction of the window, greater than 0 and up to 1, below which its most frequent label must be. The
+            default, 1, allows every window.
+        ignore: Labels that ``around`` and ``max_label`` do not count. For ``around``, 0 also does not count.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -198,10 +232,24 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
     fill: FillColor = 0
     padding_mode: PaddingMode = "constant"
     p: Fraction = 1.0
+    around: Literal["mask", "box", "point"] | None = None
+    around_p: Fraction = 1.0
+    by_label: bool = False
+    centered: bool = False
+    max_label: Annotated[float, Within(1e-6, 1)] = 1.0
+    ignore: tuple[int, ...] = (255,)
 
     def check(self) -> None:
         settle(self, "width", self.height)
         check_padding(self.padding_mode, self.fill)
+        if self.around is None and (self.around_p, self.by_label, self.centered) != (1.0, False, False):
+            raise PipelineError('"around_p", "by_label" and "centered" require "around"')
+        if self.by_label and self.around != "mask":
+            raise PipelineError('"by_label" requires "around": "mask"')
+        if self.around is not None and self.max_label < 1:
+            raise PipelineError('"around" and "max_label" are not supported together: remove one of them')
+        if self.sees and self.padding_mode != "constant":
+            raise PipelineError('"around" and "max_label" require "padding_mode": "constant"')
         padding = as_tuple(self.padding)
         if len(padding) not in (1, 2, 4) or not all(0 <= pixels <= 16384 for pixels in padding):
             raise PipelineError(
@@ -246,44 +294,116 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         """Return whether the window may include padding."""
         return any(self.margins) or self.pad_if_needed
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks: one for the position, one for the annotation, and one for each further position."""
+        return 1 + (self.around is not None) + (_RETRIES if self.max_label < 1 else 0)
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        if self.max_label < 1:
+            return ("mask",)
+        return () if self.around is None else ({"box": "boxes", "point": "points"}.get(self.around, self.around),)
+
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample the position of the window uniformly.
 
         Raises:
             ImageError: DOES_NOT_FIT: The image with its padding is smaller than the window.
         """
-        size = self.height, self.width or self.height
-        u_top, u_left = uniforms(0, 1)[0, :2].tolist()
-        pad_top, pad_left, pad_bottom, pad_right = self.margins
-        top = self._window_start(u_top, height, size[0], pad_top, pad_bottom)
-        left = self._window_start(u_left, width, size[1], pad_left, pad_right)
-        if top is None or left is None:
-            raise ImageError(
-                "DOES_NOT_FIT", f"{height} x {width} pixels are too small for the window of {size[0]} x {size[1]}"
-            )
-        return window(top, left, *size)
+        return self._drawn(self._spans(height, width), *uniforms(0, 1)[0, :2].tolist())
 
-    def _window_start(self, uniform: float, image_side: int, window_side: int, before: int, after: int) -> int | None:
-        """Return the first row or column of the window in the image without padding; None if the window does not fit.
+    def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample the position of the window by the annotations of the sample; see ``draw``."""
+        spans = self._spans(height, width)
+        if self.around is None:
+            return self._varied(seen, spans, uniforms)
+        (u_top, u_left, u_around, u_label), (u_which, u_row, u_column, _) = uniforms(0, 2).tolist()
+        found = self._around(seen, u_label, u_which) if u_around < self.around_p else None
+        if found is None:
+            return self._drawn(spans, u_top, u_left)
+        starts = []
+        for at, side, uniform, (first, last) in zip(found, self._size, (u_row, u_column), spans, strict=True):
+            start = at - side // 2 if self.centered else at - int(uniform * side)
+            is_free = self.centered and self.pad_if_needed
+            starts.append(max(start, first) if is_free else min(max(start, first), last))
+        return window(starts[0], starts[1], *self._size)
 
-        Args:
-            uniform: Random number in [0, 1).
-            image_side: Height or width of the image.
-            window_side: Height or width of the window.
-            before: Padding above or on the left.
-            after: Padding below or on the right.
+    @property
+    def _size(self) -> tuple[int, int]:
+        return self.height, self.width or self.height
+
+    def _drawn(self, spans: Sequence[tuple[int, int]], u_top: float, u_left: float) -> Words:
+        """Return the window whose first row and column are distributed uniformly in these spans."""
+        (first, last), (start, end) = spans
+        return window(first + int(u_top * (last - first + 1)), start + int(u_left * (end - start + 1)), *self._size)
+
+    def _spans(self, height: int, width: int) -> Sequence[tuple[int, int]]:
+        """Return the range of the window's first row, and of its first column, in the image without padding.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The image with its padding is smaller than the window.
         """
-        padded = before + image_side + after
-        if padded < window_side:
-            if not self.pad_if_needed:
+        top, left, bottom, right = self.margins
+        spans = []
+        for length, side, before, after in zip((height, width), self._size, (top, left), (bottom, right), strict=True):
+            missing = max(0, side - (before + length + after))
+            if missing and not self.pad_if_needed:
+                sides = f"{self._size[0]} x {self._size[1]}"
+                raise ImageError("DOES_NOT_FIT", f"{height} x {width} pixels are too small for the window of {sides}")
+            spans.append((-before - missing, length + after + missing - side))
+        return spans
+
+    def _around(self, seen: Seen, u_label: float, u_which: float) -> tuple[int, int] | None:
+        """Return a random (row, column) of the annotation, or None if the sample lacks the annotation."""
+        if self.around == "mask":
+            assert seen.labels is not None
+            labels = seen.labels()
+            counts = ~np.isin(labels, (0, *self.ignore))
+            if self.by_label and counts.any():
+                kinds = np.unique(labels[counts])
+                counts = labels == kinds[int(u_label * len(kinds))]
+            pixels = np.flatnonzero(counts)
+            if not len(pixels):
                 return None
-            before += window_side - padded
-            padded += 2 * (window_side - padded)
-        return int(uniform * (padded - window_side + 1)) - before
+            row, column = divmod(int(pixels[int(u_which * len(pixels))]), labels.shape[1])
+            return row, column
+        if self.around == "box":
+            points = None if seen.boxes is None else (seen.boxes[:, :2] + seen.boxes[:, 2:]) / 2
+        else:
+            points = None if seen.points is None else seen.points.reshape(-1, 2)
+        if points is None or not len(points):
+            return None
+        x, y = points[int(u_which * len(points))].tolist()
+        return math.floor(y), math.floor(x)
+
+    def _varied(self, seen: Seen, spans: Sequence[tuple[int, int]], uniforms: Uniforms) -> Words:
+        """Return the first window in which no label is too frequent, or the last one that is sampled."""
+        assert seen.labels is not None
+        labels = seen.labels()
+        for trial, (u_top, u_left, *_) in enumerate(uniforms(0, self.blocks).tolist()):
+            found = self._drawn(spans, u_top, u_left)
+            top, left = found["top"], found["left"]
+            rows, columns = (slice(max(at, 0), at + side) for at, side in zip((top, left), self._size, strict=True))
+            kinds, counts = np.unique(labels[rows, columns], return_counts=True)
+            counts = counts[~np.isin(kinds, self.ignore)]
+            if trial == _RETRIES or (len(counts) > 1 and counts.max() / counts.sum() < self.max_label):
+                break
+        return found
 
     def in_words(self) -> str:
         padding = f", after padding by {', '.join(map(str, self.margins))} pixels" if any(self.margins) else ""
-        return f"crop a random window of {self.height} x {self.width}{padding}"
+        seen = ""
+        if self.around is not None:
+            often = "" if self.around_p == 1 else f" for {self.around_p:g} of the images"
+            place = "centered on" if self.centered else "that contains"
+            what = f"a {self.around}"
+            if self.around == "mask":
+                what = f"a pixel of {'a label' if self.by_label else 'the mask'}"
+            seen = f" {place} {what}{often}"
+        if self.max_label < 1:
+            seen = f" in which no label fills {self.max_label:g} or more"
+        return f"crop a random window of {self.height} x {self.width}{seen}{padding}"
 
     def fixed_ops(self, words: Words) -> list[Op]:
         return super().fixed_ops(words) if self.may_pad else [Crop(**words)]
@@ -418,7 +538,7 @@ class RandomZoomOut(Drawn, ImageOp, frozen=True, tag="random_zoom_out"):
         return f"place {self.p:g} of the images at a random position of a canvas {factor} times as high and wide"
 
 
-class RandomIouCrop(Whether, ByBoxes, ImageOp, frozen=True, tag="random_iou_crop"):
+class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
     """Crops a random window that has a minimum IoU with at least one of the sample's boxes; samples must have boxes.
 
     The op reproduces torchvision v2's ``RandomIoUCrop``, from the SSD paper. It first chooses a minimum IoU at random.
@@ -463,7 +583,18 @@ class RandomIouCrop(Whether, ByBoxes, ImageOp, frozen=True, tag="random_iou_crop
         return image.within((1, 1), (image.max_height, image.max_width))
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        return before.then(IouCrop(key, bare(self)))
+        return before.then(RandomStep(key, bare(self)))
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        return ("boxes",)
+
+    def keeps(self, words: Words, boxes: F64) -> npt.NDArray[np.bool_]:
+        return within(words, boxes)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Return the whole image, which is the window of an image without boxes."""
+        return window(0, 0, height, width)
 
     @property
     def scale(self) -> Span:
@@ -480,9 +611,12 @@ class RandomIouCrop(Whether, ByBoxes, ImageOp, frozen=True, tag="random_iou_crop
         """Number of blocks of random numbers for the first choices of an overlap. They suffice for most images."""
         return _FIRST_CHOICES * (1 + self.trials)
 
-    def draw_by(self, boxes: F64, height: int, width: int, uniforms: Uniforms) -> Words:
+    def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample a window. Each choice uses one block for the overlap, and one per trial for the window."""
         assert self.sampler_options is not None
+        boxes = seen.boxes
+        if boxes is None or not len(boxes):
+            return self.draw(height, width, uniforms)
         each = [
             ((x1 + x2) * 0.5, (y1 + y2) * 0.5, x1, y1, x2, y2, (x2 - x1) * (y2 - y1))
             for x1, y1, x2, y2 in boxes.tolist()

@@ -1,20 +1,26 @@
-"""Random warps with OpenCV's arithmetic that keep the image size, as in Albumentations 2.0; for training."""
+"""Random warps with OpenCV's arithmetic, as in Albumentations 2.0 and in top-down pose estimation; for training."""
 
 from __future__ import annotations
 
-from math import cos, radians, sin, sqrt, tan
-from typing import Annotated, Any, ClassVar
+from math import cos, pi, radians, sin, sqrt, tan
+from statistics import NormalDist
+from typing import Annotated, Any, ClassVar, Literal
 
-from pixprep.errors import PipelineError
+import numpy as np
+import numpy.typing as npt
+
+from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.alignment import Warp
 from pixprep.pipeline.ops.canvas import check_padding
-from pixprep.pipeline.ops.limits import FillColor, Fraction, OrderedPair, Spread, spans
-from pixprep.pipeline.ops.op import LevelsOp, Op, Whether, as_kind, drawn
+from pixprep.pipeline.ops.limits import FillColor, Fraction, Length, OrderedPair, Spread, Within, spans
+from pixprep.pipeline.ops.op import Drawn, LevelsOp, Op, Whether, as_kind, drawn
 from pixprep.pipeline.ops.warp import DEGREES, MAX_SCALE, SHEARS, Angles, shears
 from pixprep.plan import matrices
-from pixprep.plan.draws.augments import Uniforms
-from pixprep.plan.draws.philox import Words, between, quantiles, span_words
-from pixprep.spec import PaddingMode, WarpFilter
+from pixprep.plan.draws.augments import Augment, Seen, Uniforms
+from pixprep.plan.draws.philox import F64, Words, between, quantiles, span_words
+from pixprep.plan.lowered import Lowered
+from pixprep.plan.matrices import F32
+from pixprep.spec import ImageSpec, PaddingMode, WarpFilter
 
 FourNumbers = tuple[float, ...]
 _IDENTITY = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
@@ -22,6 +28,10 @@ _MIN_DISTANCE = 2.0
 """Minimum distance between two adjacent corners, in pixels."""
 _MAX_INSET = 0.32
 """Upper bound of a corner's displacement in ``random_warp_perspective``, as a fraction of the image's side."""
+
+_MIN_VISIBLE, _MIN_UPPER, _MIN_LOWER = 9, 2, 3
+"""Minimum numbers of visible points on the body, the upper body and the lower body, for half of the body."""
+_UPPER_P, _HALF_PADDING = 0.7, 1.5
 
 
 class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
@@ -44,7 +54,7 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
         """Return a ``warp``, or no op if Albumentations skips the matrix because it is close to the identity."""
         numbers = words["matrix"]
         rows = tuple(tuple(numbers[start : start + 3]) for start in range(0, len(numbers), 3))
-        if len(rows) == 2:
+        if len(rows) == 2 and getattr(self, "like", "albumentations") == "albumentations":
             pairs = [
                 pair
                 for row, identity_row in zip(rows, _IDENTITY, strict=False)
@@ -53,16 +63,22 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
             if all(abs(number - expected) <= 1e-8 + 1e-5 * expected for number, expected in pairs):
                 return []
         matrix: dict[str, Any] = {"matrix": _IDENTITY[:2]} if len(rows) == 2 else {"homography": _IDENTITY}
-        op = as_kind(Warp, self, height=1, width=1, **matrix)
+        op = as_kind(Warp, self, height=1, width=1, like="opencv", **matrix)
         return [drawn(op, height=words["height"], width=words["width"], **dict.fromkeys(matrix, rows))]
 
 
 class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
-    """Randomly rotates, scales, shears and translates the image as OpenCV 4 does; the size does not change.
+    """Randomly rotates, scales, shears and translates the image as OpenCV 4 does.
 
     The op reproduces Albumentations 2.0's ``Affine``, ``ShiftScaleRotate`` and ``Rotate``. All parameters are uniformly
     distributed. Rotation, scaling and shear keep the center of the image fixed. The translation is truncated to whole
     pixels. The scales in x and in y are sampled independently.
+
+    With ``"like": "yolox"`` and ``"ultralytics"``, the op reproduces the affine transform of their mosaics
+    (``random_perspective`` and ``RandomPerspective`` without a perspective). The center of the image moves to the
+    center of a result of ``height`` x ``width``, the translation is a fraction of this size and is not truncated, and
+    Ultralytics computes the matrix in float32. The numbers of the matrix differ from those of the libraries only by
+    the rounding of the last bit.
 
     Args:
         degrees: Maximum rotation angle in either direction, or the minimum and maximum angle, in degrees. Positive
@@ -74,7 +90,10 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         shear: Shear angle in degrees: its maximum in x in either direction, its minimum and maximum in x, or four
             numbers, the minimum and maximum in x and then in y. The maxima in x and in y must add up to less than 90
             degrees. Default: no shear.
-        keep_ratio: Whether the scale in y equals the scale in x.
+        keep_ratio: Whether the scale in y equals the scale in x. Required by ``yolox`` and ``ultralytics``.
+        height, width: Height and width of the result in pixels, for ``yolox`` and ``ultralytics``. Default: those of
+            the image.
+        like: Library whose formula of the matrix the op reproduces.
         filter, padding_mode, fill: as in ``warp``.
         p: Probability that the op is applied, 0 to 1.
 
@@ -89,9 +108,19 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     scale: Annotated[FourNumbers, Spread(1 / MAX_SCALE, MAX_SCALE, lengths=(4,))] | None = None
     shear: Annotated[Angles | None, SHEARS] = None
     keep_ratio: bool = False
+    height: Length | None = None
+    width: Length | None = None
+    like: Literal["albumentations", "yolox", "ultralytics"] = "albumentations"
 
     def check(self) -> None:
         super().check()
+        is_yolo = self.like != "albumentations"
+        if (self.height is None) != (self.width is None) or (self.height is not None and not is_yolo):
+            raise PipelineError(
+                '"height" and "width" must be given together, and require "like": "yolox" or "ultralytics"'
+            )
+        if is_yolo and not self.keep_ratio:
+            raise PipelineError(f'"like": "{self.like}" has a single scale: write "keep_ratio": true')
         if sum(max(map(abs, span)) for span in shears(self.shear)) >= 90:
             raise PipelineError('"shear": the maximum angles in x and in y must add up to less than 90 degrees')
 
@@ -102,6 +131,8 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
             ``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "height": 48, "width": 64}``
         """
         (u_angle, *u_translate, u_scale_x), (u_scale_y, *u_shear, _) = uniforms(0, 2).tolist()
+        if self.like != "albumentations":
+            return self._centered(height, width, uniforms)
         x, y = (
             int(between(span, u) * side)
             for span, u, side in zip(spans(self.translate or (0.0,) * 4), u_translate, (width, height), strict=True)
@@ -119,6 +150,33 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         c = center_x + x - (a * center_x + b * center_y)
         f = center_y + y - (d * center_x + e * center_y)
         return {"matrix": [a, b, c, d, e, f], "height": height, "width": width}
+
+    def _centered(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample the affine matrix of YOLOX or Ultralytics; see ``draw``."""
+        (u_angle, *u_translate, u_scale), (_, *u_shear, _) = uniforms(0, 2).tolist()
+        real = np.float32 if self.like == "ultralytics" else np.float64
+        size = self.height or height, self.width or width
+        angle = between(spans(self.degrees)[0], u_angle) * pi / 180
+        scale = between(spans(self.scale or (1.0,) * 4)[0], u_scale)
+        a, b = real(cos(angle) * scale), real(sin(angle) * scale)
+        x, y = (real(tan(between(span, u) * pi / 180)) for span, u in zip(shears(self.shear), u_shear, strict=True))
+        shift_x, shift_y = (
+            real(between((0.5 + span[0], 0.5 + span[1]), u) * side)
+            for span, u, side in zip(spans(self.translate or (0.0,) * 4), u_translate, size[::-1], strict=True)
+        )
+        center_x, center_y = real(-width / 2), real(-height / 2)
+        rows = (a - x * b, b + x * a, shift_x), (y * a - b, y * b + a, shift_y)
+        matrix = [float(each) for p, q, r in rows for each in (p, q, p * center_x + q * center_y + r)]
+        return {"matrix": matrix, "height": size[0], "width": size[1]}
+
+    @property
+    def keeps_size(self) -> bool:
+        return self.height is None
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """Return the spec of the result; reject values that are not 8-bit pixel values."""
+        image = super().infer(image)
+        return image if self.height is None or self.width is None else image.sized(self.height, self.width)
 
     def in_words(self) -> str:
         translations, scales = spans(self.translate or (0.0,) * 4), spans(self.scale or (1.0,) * 4)
@@ -194,3 +252,151 @@ class RandomWarpPerspective(_RandomWarp, frozen=True, tag="random_warp_perspecti
             f"apply a random perspective with a standard deviation of {span_words(self.scale)} of a side "
             f"({self.filter}, {self.padding_mode}, OpenCV 4's pixels)"
         )
+
+
+class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
+    """Warps a random region around a box of the sample to ``height`` x ``width``, for top-down pose estimation.
+
+    The op reproduces mmpose's ``GetBBoxCenterScale``, ``RandomHalfBody``, ``RandomBBoxTransform`` and
+    ``TopdownAffine``, which follow HRNet. It chooses a box of the sample. The region has the center of the box and its
+    sides multiplied by ``box_padding``. The region is then moved, resized and rotated at random, by numbers from a
+    normal distribution that is truncated to one standard deviation. Its shorter side is enlarged to the aspect ratio
+    of the result. The op ``boxes`` removes all other boxes of the sample, with their points and labels.
+
+    With ``half_body_p``, the region can be the bounding box of the visible points on the upper or the lower body, with
+    sides multiplied by 1.5. This requires the fields ``points``, (n, k, 2), and ``visible``, (n, k). At least 9 points
+    must be visible, and at least 2 on the upper body or 3 on the lower body. If both halves have enough points, the
+    upper body is chosen with probability 0.7.
+
+    The op must come before all ops that move pixels. mmpose flips the photo before this op, whereas ``random_flip``
+    follows it here. In serving, ``warp`` with ``box`` crops the same region without random changes.
+
+    Args:
+        height, width: Height and width of the result in pixels.
+        box_padding: Factor by which the sides of the box are multiplied.
+        shift: Maximum translation in either direction, as a fraction of the region's sides.
+        shift_p: Probability that the region is moved.
+        scale: Minimum and maximum factor by which the sides of the region are multiplied.
+        scale_p: Probability that the sides are multiplied.
+        degrees: Maximum angle of the rotation in either direction, in degrees.
+        degrees_p: Probability that the region is rotated.
+        half_body_p: Probability that the region is that of half of the body, if enough points are visible.
+        upper_body, lower_body: Indices of the points of the upper and of the lower body.
+        filter, fill: as in ``warp``.
+
+    Example:
+        {"op": "random_box_warp", "height": 256, "width": 192}
+    """
+
+    moves: ClassVar[bool] = True
+    may_add_color: ClassVar[bool] = False
+    blocks: ClassVar[int] = 3  # random numbers for the box and its half; for the changes; and for their probabilities
+
+    height: Length
+    width: Length
+    box_padding: Annotated[float, Within(0.01, 100)] = 1.25
+    shift: Annotated[float, Within(0, 10)] = 0.16
+    shift_p: Fraction = 0.3
+    scale: Annotated[tuple[float, float], OrderedPair(0.01, 100)] = (0.5, 1.5)
+    scale_p: Fraction = 1.0
+    degrees: Annotated[float, Within(0, 360)] = 80.0
+    degrees_p: Fraction = 0.6
+    half_body_p: Fraction = 0.0
+    upper_body: tuple[int, ...] = ()
+    lower_body: tuple[int, ...] = ()
+    filter: WarpFilter = "bilinear"
+    fill: FillColor = 0
+
+    def check(self) -> None:
+        if self.half_body_p and not (self.upper_body and self.lower_body):
+            raise PipelineError('"half_body_p" requires "upper_body" and "lower_body", the indices of points')
+        if min((*self.upper_body, *self.lower_body, 0)) < 0 or {*self.upper_body} & {*self.lower_body}:
+            raise PipelineError('"upper_body" and "lower_body" must be different indices of points, at least 0')
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        return ("boxes", "points", "visible") if self.half_body_p else ("boxes",)
+
+    @property
+    def keeps_size(self) -> bool:
+        return False
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """Return the spec of the result; reject values that are not 8-bit pixel values."""
+        return super().infer(image).sized(self.height, self.width)
+
+    def augment(self, before: Lowered, image: ImageSpec, key: str) -> Augment:
+        if before.is_moved:
+            raise PipelineError("must come before ops that move pixels, because boxes are in pixels of the photo")
+        return super().augment(before, image, key)
+
+    def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Return the region of the whole image, for an example without annotations."""
+        return self.draw_by(Seen(np.array([[0.0, 0.0, width, height]])), height, width, uniforms)
+
+    def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample the affine matrix, which maps points of the image to the result, and the index of the box.
+
+        Returns:
+            ``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "box": 0}``
+
+        Raises:
+            ImageError: BAD_RECORD: The sample has no boxes, or its points do not fit the op. BAD_INPUT: The box has no
+                area.
+        """
+        if seen.boxes is None or not len(seen.boxes):
+            raise ImageError("BAD_RECORD", "random_box_warp requires at least one box per sample")
+        (u_box, u_half, u_upper, _), u_changes, (u_shift, u_scale, u_degrees, _) = uniforms(0, 3).tolist()
+        index = int(u_box * len(seen.boxes))
+        box = seen.boxes[index].astype(np.float32)
+        center, sides = (box[2:] + box[:2]) * np.float32(0.5), (box[2:] - box[:2]) * np.float32(self.box_padding)
+        if self.half_body_p and (half := self._half(seen, index, u_half, u_upper)) is not None:
+            center, sides = half
+        normal = NormalDist()
+        low = normal.cdf(-1.0)
+        x, y, grow, turn = (np.float32(normal.inv_cdf(low + u * (1 - 2 * low))) for u in u_changes)
+        if u_shift < self.shift_p:
+            center = center + np.array([x, y]) * np.float32(self.shift) * sides
+        if u_scale < self.scale_p:
+            least, most = self.scale
+            sides = sides * (grow * np.float32((most - least) * 0.5) + np.float32((most + least) * 0.5))
+        degrees = float(turn * np.float32(self.degrees)) if u_degrees < self.degrees_p else 0.0
+        matrix = matrices.of_box(center, sides, degrees, self.height, self.width)
+        if matrix is None:
+            raise ImageError("BAD_INPUT", f"box {index + 1} of {len(seen.boxes)} has no area")
+        return {"matrix": list(matrix), "box": index}
+
+    def _half(self, seen: Seen, index: int, u_half: float, u_upper: float) -> tuple[F32, F32] | None:
+        """Return the center and the sides of half of the body, or None if the region is that of the box."""
+        points, visible = seen.points, seen.visible
+        if points is None or visible is None or points.ndim != 3 or visible.shape[:2] != points.shape[:2]:
+            raise ImageError("BAD_RECORD", '"half_body_p" requires "points" (n, k, 2) and "visible" (n, k)')
+        shown = visible.reshape(*points.shape[:2], -1)[index, :, 0]
+        if max(*self.upper_body, *self.lower_body) >= len(shown):
+            raise ImageError(
+                "BAD_RECORD", f'"upper_body" and "lower_body" refer to points that a box of {len(shown)} points lacks'
+            )
+        upper, lower = ([at for at in part if shown[at] > 0] for part in (self.upper_body, self.lower_body))
+        is_few = len(upper) < _MIN_UPPER, len(lower) < _MIN_LOWER
+        if shown.sum() < _MIN_VISIBLE or u_half > self.half_body_p or all(is_few):
+            return None
+        chosen = upper if is_few[1] or (not is_few[0] and u_upper < _UPPER_P) else lower
+        those = points[index, chosen].astype(np.float32)
+        return those.mean(axis=0), (those.max(axis=0) - those.min(axis=0)) * np.float32(_HALF_PADDING)
+
+    def keeps(self, words: Words, boxes: F64) -> npt.NDArray[np.bool_]:
+        kept: npt.NDArray[np.bool_] = np.arange(len(boxes)) == words["box"]
+        return kept
+
+    def in_words(self) -> str:
+        half = f", or {self.half_body_p:g} of the times to half of the body" if self.half_body_p else ""
+        return (
+            f"warp a random region around a box{half} to {self.height} x {self.width}: sides times "
+            f"{self.box_padding:g} and {span_words(self.scale)}, moved by up to {self.shift:g} of the sides, "
+            f"rotated by up to {self.degrees:g} degrees ({self.filter}, OpenCV 4's pixels)"
+        )
+
+    def fixed_ops(self, words: Words) -> list[Op]:
+        rows = tuple(words["matrix"][:3]), tuple(words["matrix"][3:])
+        op = as_kind(Warp, self, matrix=_IDENTITY[:2], box_padding=None)
+        return [drawn(op, matrix=rows)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from pixprep.plan.canvas_steps import Draws, GeometryStep
@@ -24,10 +25,31 @@ beginning with the block ``begin``.
 """
 
 
+class Seen(NamedTuple):
+    """Annotations of a sample on which random parameters depend, in pixels of the image at the op.
+
+    Attributes:
+        boxes: Boxes, float64 (n, 4) xyxy, or None.
+        points: Points (x, y), float64 (n, 2) or (n, k, 2), or None.
+        visible: Whether each point is visible, (n, k), or None.
+        labels: Function that returns the labels of the pixels, integers (height, width).
+    """
+
+    boxes: F64 | None = None
+    points: F64 | None = None
+    visible: npt.NDArray[Any] | None = None
+    labels: Callable[[], npt.NDArray[Any]] | None = None
+
+
 class Drawing:
     """Base class of ops with random parameters."""
 
     __slots__ = ()
+
+    @property
+    def sees(self) -> tuple[str, ...]:
+        """Fields of the sample on which the random parameters depend: ``boxes``, ``points`` and ``mask``."""
+        return ()
 
     @property
     def blocks(self) -> int:
@@ -37,6 +59,15 @@ class Drawing:
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
         """Sample the parameters for an image of this size. The result is JSON-serializable."""
         raise NotImplementedError
+
+    def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
+        """Sample the parameters of an op that ``sees`` annotations, for an image of this size."""
+        raise NotImplementedError
+
+    def keeps(self, words: Words, boxes: F64) -> npt.NDArray[np.bool_] | None:
+        """Return which boxes remain, bool (n,), for these parameters. None means that the op does not remove boxes."""
+        del words, boxes
+        return None
 
     def in_words(self) -> str:
         """Return a description of the op in words."""
@@ -107,17 +138,29 @@ class RandomStep(GeometryStep):
         """Number of blocks of four random numbers that the step uses."""
         return self.op.blocks
 
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
+    @property
+    def sees(self) -> tuple[str, ...]:  # type: ignore[override]  # a class variable of other steps
+        """See ``GeometryStep``."""
+        return self.op.sees
+
+    @property
+    def early(self) -> str:  # type: ignore[override]  # as above
+        """See ``GeometryStep``."""
+        return "it selects its window by the annotations of the sample" if self.op.sees else ""
+
+    def words(self, height: int, width: int, numbers: Numbers, seen: Seen | None = None) -> Words:
         """Sample the parameters for an image of this size.
 
         Args:
             height: Height of the image in pixels.
             width: Width of the image in pixels.
             numbers: Random numbers of the sample.
-            boxes: Ignored; only ``IouCrop`` uses them.
+            seen: Annotations of the sample, if the op depends on them. None means an example without annotations.
         """
-        del boxes
-        return self.op.draw(height, width, partial(numbers.blocks, self.key))
+        uniforms = partial(numbers.blocks, self.key)
+        if seen is None:
+            return self.op.draw(height, width, uniforms)
+        return self.op.draw_by(seen, height, width, uniforms)
 
     def __str__(self) -> str:
         return self.op.in_words()

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan.draws.augments import Drawing, RandomStep, Uniforms
-from pixprep.plan.draws.philox import F64, Numbers, Words
+from pixprep.plan.draws.philox import F64, Words
 
 
 def fitting(height: int, width: int, share: float, ratio: float) -> tuple[int, int] | None:
@@ -38,31 +34,6 @@ def fallback(height: int, width: int, ratio: tuple[float, float]) -> tuple[int, 
     if width / height > max(ratio):
         return height, round(height * max(ratio))
     return height, width
-
-
-class ByBoxes(Drawing):
-    """Base class of ops whose random window depends on the boxes of the sample."""
-
-    __slots__ = ()
-
-    def draw_by(self, boxes: F64, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the window for an image of this size with boxes, float64 (n, 4) xyxy in pixels, at least one."""
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class IouCrop(RandomStep):
-    """Random window that depends on the boxes of the sample. Without boxes, it is the whole image."""
-
-    needs_boxes: ClassVar[bool] = True
-    early: ClassVar[str] = "it selects its window by the annotated boxes"
-    op: ByBoxes
-
-    def words(self, height: int, width: int, numbers: Numbers, boxes: F64 | None = None) -> Words:
-        """Sample the window; ``boxes`` are float64 (n, 4) xyxy in pixels of the image."""
-        if boxes is None or not len(boxes):
-            return window(0, 0, height, width)
-        return self.op.draw_by(boxes, height, width, partial(numbers.blocks, self.key))
 
 
 def within(window: Words, boxes: F64) -> npt.NDArray[np.bool_]:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, ClassVar, Literal, NoReturn, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, NewType, NoReturn, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 MAX_CHARS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
+Epoch = NewType("Epoch", int)
+"""Number of an epoch, from 0. A keyword argument of a custom operator with this type receives the current epoch."""
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
@@ -59,7 +61,8 @@ class Operator:
         dtype: Dtype of the result. None means the dtype of the input.
         arrays: Libraries whose arrays the function accepts.
         fields: Struct type of the fields, derived from the signature of the function.
-        generator: Name of the parameter that receives a random generator. None means that the operator is not random.
+        generator: Name of the parameter that receives a random generator, or None.
+        epoch: Name of the parameter that receives the number of the epoch, or None.
         motion: Function that returns the coordinate transform of the operator, or None.
     """
 
@@ -72,6 +75,7 @@ class Operator:
     arrays: tuple[Arrays, ...]
     fields: type[msgspec.Struct] = field(repr=False)
     generator: str | None = field(default=None, repr=False)
+    epoch: str | None = field(default=None, repr=False)
     motion: Callable[..., Any] | None = field(default=None, repr=False)
 
     def __call__(
@@ -141,17 +145,19 @@ class Extern(Step, frozen=True):
     Attributes:
         operator: Operator to call.
         fields: Fields of the call, as pairs (name, value).
-        key: Key of the step's random numbers. Empty if the operator is not random.
+        key: Key of the step's random numbers. Empty if the operator has neither a random generator nor an epoch.
         seed: Seed of the operator's random generator for one image.
+        epoch: Epoch of the image.
     """
 
     operator: Operator
     fields: tuple[tuple[str, Any], ...]
     key: str = ""
     seed: int | None = None
+    epoch: int | None = None
     blocks: ClassVar[int] = 1
     is_call = True
-    needs_boxes: ClassVar[bool] = False
+    sees: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         fields = "".join(f", {name} {value}" for name, value in self.fields)
@@ -186,15 +192,19 @@ class Extern(Step, frozen=True):
         what = f"after the operator {self.operator}, which has a shape but no motion: pass motion= to pixprep.operator"
         return f"the positions of pixels are unknown {what}" if self.is_anywhere else ""
 
-    def words(self, height: int, width: int, numbers: Any, boxes: Any = None) -> dict[str, int]:
-        """Sample a 64-bit seed from the random numbers of the image, such as ``{"seed": 81985529216486895}``."""
-        del height, width, boxes
+    def words(self, height: int, width: int, numbers: Any, seen: Any = None) -> dict[str, int]:
+        """Sample a 64-bit seed from the random numbers of the image, such as ``{"seed": 81985529216486895}``.
+
+        If the operator has a parameter for the epoch, the result also contains ``epoch``.
+        """
+        del height, width, seen
         high, low, *_ = (numbers.blocks(self.key, 0, 1)[0] * 2.0**32).tolist()
-        return {"seed": int(high) << 32 | int(low)}
+        epoch = {} if self.operator.epoch is None else {"epoch": numbers.epoch}
+        return {"seed": int(high) << 32 | int(low), **epoch}
 
     def placed(self, rows: Any, columns: Any, drawing: Any) -> tuple[Extern, ...]:
         """See ``Step``."""
-        return (self.changed(seed=drawing.words(self, rows, columns)["seed"]) if self.key else self,)
+        return (self.changed(**drawing.words(self, rows, columns)) if self.key else self,)
 
     def of_labels(self, height: int, width: int, fill: tuple[int, ...]) -> Warp | None:
         """See ``Step``."""
@@ -231,6 +241,8 @@ class Extern(Step, frozen=True):
         fields = dict(self.fields)
         if self.operator.generator is not None:
             fields[self.operator.generator] = np.random.Generator(np.random.Philox(key=self.seed or 0))
+        if self.operator.epoch is not None:
+            fields[self.operator.epoch] = self.epoch or 0
         return fields
 
     def result(self, spec: TensorSpec) -> TensorSpec:
@@ -325,7 +337,8 @@ def operator(
     call the function concurrently, each with one image.
 
     A keyword argument annotated as ``np.random.Generator`` is not a field: it receives a random generator, which is
-    seeded from the seed, the epoch, the sample and the op. Such an operator is supported in training only.
+    seeded from the seed, the epoch, the sample and the op. A keyword argument annotated as ``pixprep.Epoch`` receives
+    the number of the epoch. Such an operator is supported in training only.
 
     If the function raises an exception, only this image fails, with an ImageError of the reason OPERATOR. To send a
     message to the client, raise ``ImageError("OPERATOR", message)``.
@@ -373,10 +386,11 @@ def operator(
         raise TypeError(f'{name}: motion must be a function, and requires place "levels"')
 
     def made(function: Callable[..., Any]) -> Operator:
-        fields, generator = _fields_of(name, function)
-        if generator is not None and place == "tensor":
-            raise TypeError(f'{name}: {generator}: a random generator requires place="levels"')
-        return Operator(name, version, function, place, sides, dtype, libraries, fields, generator, motion)
+        fields, given = _fields_of(name, function)
+        if given and place == "tensor":
+            which = next(iter(given.values()))
+            raise TypeError(f'{name}: {which}: a random generator or an epoch requires place="levels"')
+        return Operator(name, version, function, place, sides, dtype, libraries, fields, **given, motion=motion)
 
     return made
 
@@ -393,11 +407,12 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or isfinite(value)
 
 
-def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], str | None]:
+def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.Struct], dict[str, str]]:
     """Derive the fields of an operator from the signature of its function.
 
     Returns:
-        Struct type of the fields, and the name of the parameter that receives a random generator (or None).
+        Struct type of the fields, and the names of the parameters that receive a random generator or the epoch, by the
+        keys ``generator`` and ``epoch``.
 
     Raises:
         TypeError: The signature is not supported.
@@ -413,15 +428,15 @@ def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.St
         refuse("the first parameter of its function must be the array")
     hints = get_type_hints(function)
     made: list[Any] = []
-    generator: str | None = None
+    given: dict[str, str] = {}
     for each in parameters[1:]:
         if each.kind is not each.KEYWORD_ONLY:
             refuse(f"fields must be keyword-only parameters: write * before {each.name}")
         if each.name in _COMMON_FIELDS:
             refuse(f"the field {each.name} must be renamed, because every op has a field of this name")
         kind = hints.get(each.name)
-        if kind is np.random.Generator:
-            generator = each.name
+        if kind in (np.random.Generator, Epoch):
+            given["epoch" if kind is Epoch else "generator"] = each.name
             continue
         if not _is_plain(kind):
             refuse(
@@ -436,7 +451,7 @@ def _fields_of(name: str, function: Callable[..., Any]) -> tuple[type[msgspec.St
         except (msgspec.ValidationError, TypeError):
             refuse(f"the default of the field {each.name} does not match its type: {each.default!r}")
         made.append((each.name, kind, default))
-    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), generator
+    return msgspec.defstruct("Fields", made, kw_only=True, frozen=True, forbid_unknown_fields=True), given
 
 
 def _is_plain(kind: Any) -> bool:

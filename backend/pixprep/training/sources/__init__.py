@@ -28,18 +28,64 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from pixprep.engine.decoders import Encoded, Limits
-from pixprep.errors import ImageError, printable
+from pixprep.errors import ImageError, SetupError, printable
 from pixprep.plan.boxes import to_xyxy
 from pixprep.spec import BoxSource
 
 Sample = dict[str, Any]
 LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (``Limits`` is immutable)
 """Limits of the Loader that reads a sample. They also apply to remote objects, which are downloaded on request."""
+_SOURCE = 6
+"""Last word of the Philox counter, distinct from those of ``training.order`` and ``training.mixing``."""
 _NAMED = 3
+
+
+class Draw:
+    """Epoch and random numbers of the sample that a Loader reads; ``pixprep.read.draw`` returns it.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        index: Index of the sample in the source of the Loader.
+        attempt: Attempt number of the sample, as in ``batch["attempt"]``.
+        rng: Random generator. Its numbers depend only on the seed of the Loader, the epoch, the index and the attempt.
+    """
+
+    def __init__(self, seed: int, epoch: int, index: int, attempt: int) -> None:
+        self.seed, self.epoch, self.index, self.attempt = seed, epoch, index, attempt
+
+    @cached_property
+    def rng(self) -> np.random.Generator:  # noqa: D102  (see ``Attributes``)
+        counter = np.array([0, self.attempt, self.index, _SOURCE], np.uint64)
+        key = np.array([self.seed, self.epoch], np.uint64)
+        return np.random.Generator(np.random.Philox(counter=counter, key=key))
+
+
+DRAW: ContextVar[Draw | None] = ContextVar("DRAW", default=None)
+
+
+def draw() -> Draw:
+    """Return the epoch and the random generator of the sample that a Loader is reading.
+
+    A custom source calls this function in ``__getitem__``, and a generator function for ``pixprep.read.iterable`` calls
+    it before each sample. The random numbers of a sample are then the same after resuming, in ``Loader.replay``, and
+    with any number of threads and shards. All calls for one sample return the same generator.
+
+    Raises:
+        SetupError: No Loader is reading a sample in this thread.
+    """
+    found = DRAW.get()
+    if found is None:
+        raise SetupError(
+            "read.draw() works only while a Loader reads a sample: call loader.replay(epoch, index), not source[index]"
+        )
+    return found
 
 
 class AnySource(Protocol):
