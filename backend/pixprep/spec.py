@@ -64,6 +64,7 @@ Own = Literal["max", "mean"]
 """Statistic of an image's own pixel values."""
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
+BorderMode = Literal["constant", "edge", "reflect", "symmetric", "first_pixel"]
 Preset = Literal["ultrafast", "fast", "medium"]
 BoxFormat = Literal["xyxy", "xywh", "cxcywh"]
 BoxSource = Literal["xyxy", "xywh", "cxcywh", "xyxy_normalized", "xywh_normalized", "cxcywh_normalized"]

@@ -4,6 +4,7 @@ values that may be outside the range of pixel values.
 
 from math import sqrt
 
+import cv2
 import numpy as np
 import pytest
 
@@ -38,6 +39,33 @@ def test_coordinates_are_rejected_if_the_image_is_padded_before_a_resize():
     for op in (pp.transform(), pp.scale_factor(), pp.boxes(only="training"), pp.mask(only="training")):
         with pytest.raises(pp.PipelineError, match=r"coordinates are not supported|repeats objects"):
             pp.Pipeline([*ops, op, TENSOR])
+
+
+LEVELS = pp.tensor(max_size=512, dtype="uint8", layout="hwc")
+
+
+@pytest.mark.parametrize("border", [10, (3, 0, 7, 20), (0, 0, 0, 5)])
+@pytest.mark.parametrize("size", [(5, 9), (200, 31)])
+def test_a_border_has_the_pixels_of_opencv_before_and_after_a_resize(size, border):
+    image, widths = scene(*size), (border,) * 4 if isinstance(border, int) else border
+    resize = pp.resize(height=48, width=64, like="opencv")
+
+    def bordered(pixels, value):
+        return cv2.copyMakeBorder(pixels, *widths, cv2.BORDER_CONSTANT, value=value)
+
+    for fields in ({"padding_mode": "first_pixel"}, {"fill": (9, 90, 200)}):
+
+        def color(pixels, fields=fields):
+            return fields.get("fill", pixels[0, 0].tolist())
+
+        pad, small = pp.pad(border=border, **fields), cv2.resize(image, (64, 48))
+        for ops, expected in (
+            ([pad], bordered(image, color(image))),
+            ([resize, pad], bordered(small, color(small))),
+            ([pad, resize], cv2.resize(bordered(image, color(image)), (64, 48))),
+        ):
+            found = ask([pp.decode(), *ops, LEVELS], png(image))["tensor"]
+            assert np.array_equal(found, expected)
 
 
 @pytest.mark.parametrize("size", [(5, 9), (37, 52), (200, 31)])

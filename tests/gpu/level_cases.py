@@ -22,9 +22,9 @@ from pixprep.plan.steps.levels import (
     size_after,
 )
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import ColorLike, PaddingMode
+from pixprep.spec import BorderMode, ColorLike
 
-LIKES, MODES = get_args(ColorLike), get_args(PaddingMode)
+LIKES, MODES = get_args(ColorLike), get_args(BorderMode)
 TURNED = (0.6, -0.8, 3.25, 0.8, 0.6, -7.5)
 """An exact rotation by a quarter turn, and one by slightly more."""
 
@@ -192,7 +192,7 @@ def _random(rng, size, channels):
     top, left = (int(rng.integers(-4, side)) for side in size)
     sides = [int(rng.integers(1, 50)) for _ in size]
     if kind == 6:
-        return Take(top, left, *sides, tuple(map(bool, rng.integers(0, 2, 2))), fill, MODES[rng.integers(4)])
+        return Take(top, left, *sides, tuple(map(bool, rng.integers(0, 2, 2))), fill, MODES[rng.integers(5)])
     if kind == 9:
         return Permute(tuple(rng.permutation(3).tolist()))
     if kind == 7:

@@ -34,7 +34,7 @@ from pixprep.plan.steps.levels import (
     Tone,
 )
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import BlendLike, PaddingMode, TensorSpec
+from pixprep.spec import BlendLike, BorderMode, TensorSpec
 
 U8 = npt.NDArray[np.uint8]
 Size = tuple[int, int]
@@ -49,7 +49,7 @@ KINDS = (
 
 Warps that are implemented only on the host are not included.
 """
-MODES: tuple[str, ...] = get_args(PaddingMode)
+MODES: tuple[str, ...] = get_args(BorderMode)
 _ALIGNMENT = 16
 
 

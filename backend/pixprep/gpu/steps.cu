@@ -41,6 +41,9 @@ struct LevelStep {
     int mode;
 };
 
+// The mode of BorderMode in spec.py that PaddingMode lacks.
+enum { PADDING_FIRST_PIXEL = PADDING_SYMMETRIC + 1 };
+
 // A rectangle to erase in the tensor. `values` contains the bits of one value per channel. For noise, `values` contains
 // the key of the random generator (elements 0 and 1) and one word of the generator's counter (element 2).
 struct Erasure {
@@ -314,14 +317,24 @@ __device__ static inline void warp_pillow_incremental(const struct LevelStep &st
     }
 }
 
+// Read the pixel at (row, column) of the image. Outside of the image, `step.mode` selects the padding.
+__device__ static inline void take(const struct LevelStep &step, const struct Levels &image, int row, int column, int *pixel) {
+    const bool is_first_pixel = step.mode == PADDING_FIRST_PIXEL;
+    const int mode = is_first_pixel ? PADDING_CONSTANT : step.mode;
+    row = border_position(mode, row, image.height);
+    column = border_position(mode, column, image.width);
+    if (is_first_pixel && (row < 0 || column < 0)) row = column = 0;
+    read_or_fill(step, image, row, column, pixel);
+}
+
 // Compute the pixel (x, y) of a step that reads other pixels of the image. For a blur, `other` contains the result of
 // `blur_across`.
 __device__ static inline void compute_pixel(const struct LevelStep &step, const struct Levels &image, const unsigned char *other, int y,
                                    int x, int *pixel) {
     switch (step.kind) {
     case LEVEL_TAKE:
-        read_or_fill(step, image, border_position(step.mode, step.top + (step.flip_y ? step.height - 1 - y : y), image.height),
-             border_position(step.mode, step.left + (step.flip_x ? step.width - 1 - x : x), image.width), pixel);
+        take(step, image, step.top + (step.flip_y ? step.height - 1 - y : y), step.left + (step.flip_x ? step.width - 1 - x : x),
+             pixel);
         break;
     case LEVEL_SHARPNESS:
         sharpen(step, image, y, x, pixel);

@@ -23,7 +23,7 @@ from pixprep.plan.sizes import Sizer, detr_size, max_detr_side
 from pixprep.plan.steps.arithmetic import ArithmeticStep
 from pixprep.plan.steps.levels import LevelStep, Resample, Take
 from pixprep.plan.steps.step import Traits
-from pixprep.spec import DALIS, DETRS, Filter, Like, PaddingMode, Rounding, SideRounding, rounded, scaled, times, upward
+from pixprep.spec import DALIS, DETRS, BorderMode, Filter, Like, Rounding, SideRounding, rounded, scaled, times, upward
 
 PADS: tuple[Beyond, ...] = ("pad", "refuse_larger", "keep_larger")
 """Values of ``Window.beyond`` with which a window before the resize may add padding, which the resize resamples."""
@@ -41,6 +41,7 @@ class Window(GeometryStep):
             none.
         root: If given, the image is padded on all four edges: on each axis, by ``int(sqrt(length / 2) * root)`` pixels
             at each end, where ``length`` is the size of the image on this axis.
+        border: If given, number of pixels that are added to the image (above, below, on the left, on the right).
         fraction: Edge length of the square as a fraction of ``side``.
         refuses_empty: Whether an image is rejected if the edge length of its square rounds down to 0. If false, the
             edge length is then 1 pixel.
@@ -71,6 +72,7 @@ class Window(GeometryStep):
     multiple: int | None = None
     always: Literal["both", "width"] | None = None
     root: float | None = None
+    border: tuple[int, int, int, int] | None = None
     fraction: float = 1.0
     refuses_empty: bool = False
     side: Literal["shorter", "longer"] = "shorter"
@@ -101,6 +103,8 @@ class Window(GeometryStep):
 
         ``top`` and ``left`` are negative if the window begins outside of the image.
         """
+        if self.border is not None:
+            return -self.border[0], -self.border[2], self.padded(height, 0), self.padded(width, 1)
         square = int(self.fraction * (min if self.side == "shorter" else max)(height, width))
         if square == 0 and self.refuses_empty:
             raise ImageError(
@@ -114,7 +118,7 @@ class Window(GeometryStep):
         return top, left, rows, columns
 
     def padded(self, side: int, axis: int) -> int:
-        """Return the height (axis 0) or the width (axis 1) after the padding that ``multiple`` or ``root`` specifies.
+        """Return the height (axis 0) or the width (axis 1) after the padding of ``multiple``, ``root`` or ``border``.
 
         Raises:
             ImageError: DOES_NOT_FIT: The side is too short for the padding.
@@ -124,6 +128,8 @@ class Window(GeometryStep):
             if margin >= side:
                 raise ImageError("DOES_NOT_FIT", f"a side of {side} pixels is too short for a padding of {margin}")
             return side + 2 * margin
+        if self.border is not None:
+            return side + sum(self.border[2 * axis : 2 * axis + 2])
         assert self.multiple is not None
         is_extended = self.always == "both" or (self.always == "width" and axis == 1)
         return (side // self.multiple + 1) * self.multiple if is_extended else upward(side, self.multiple)
@@ -153,6 +159,8 @@ class Window(GeometryStep):
 
     def __str__(self) -> str:
         where = "with the image in the center" if self.place == "center" else "with the image at the top left"
+        if self.border is not None:
+            return "pad by {} rows above and {} below, {} columns left and {} right".format(*self.border)
         if self.root is not None:
             return f"pad each side by {self.root:g} times the square root of half its length, before and after"
         if self.multiple:
@@ -215,7 +223,7 @@ class Move(Traits):
 
     step: GeometryStep
     fill: tuple[int, ...]
-    mode: PaddingMode = "constant"
+    mode: BorderMode = "constant"
     has_margin: bool = False
     moves: ClassVar[bool] = True
     is_move: ClassVar[bool] = True

@@ -20,7 +20,7 @@ from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, Float32
 from pixprep.plan.steps.operators import Operator
-from pixprep.spec import Color, Fill, Levels, Luma, PaddingMode, TensorSpec, as_tuple
+from pixprep.spec import BorderMode, Color, Fill, Levels, Luma, TensorSpec, as_tuple
 
 CHANNELS: dict[Color, tuple[int, ...]] = {"rgb": (0, 1, 2), "bgr": (2, 1, 0), "gray": (0,)}
 """Indices of the decoded channels (red, green, blue or gray), in the channel order of an image."""
@@ -120,7 +120,7 @@ class Lowered:
             values = step.of(values, 255.0).astype(np.float32)
         return tuple(values.tolist())
 
-    def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: PaddingMode = "constant") -> Lowered:
+    def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: BorderMode = "constant") -> Lowered:
         """Add a geometric step.
 
         Args:

@@ -1,4 +1,4 @@
-"""Implements the size rules of transformers and Pillow that keep the aspect ratio of the image."""
+"""Implements the size rules of transformers, Pillow and MMOCR that keep the aspect ratio of the image."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ Rule = Literal[
     "shorter_up",
     "shorter_even",
     "shorter_down",
+    "shorter_half_up",
     "detr",
     "half",
     "idefics3",
@@ -38,6 +39,7 @@ Rule = Literal[
     "text_max",
     "text_min",
     "text_long",
+    "text_line",
     "nearer",
     "nearer_32",
 ]
@@ -51,8 +53,8 @@ class SideRule(Sizer):
         rule: Name of the formula; see the op ``resize_by_rule``.
         height, width: Requested size in pixels. Both are equal if the formula uses only one number.
         multiple: Both sides of the result are multiples of this number.
-        min_side: Minimum length of both sides of the result.
-        max_side: Maximum length of the longer side of the result.
+        min_side: Minimum length of both sides of the result. ``text_line`` limits only the width.
+        max_side: Maximum length of the longer side of the result. ``text_line`` limits only the width.
         max_tiles: Maximum number of tiles of ``multiple`` pixels into which the result is split.
     """
 
@@ -117,6 +119,8 @@ class SideRule(Sizer):
             case "shorter_even":
                 scale = self.height / min(height, width)
                 return self._upward(round(height * scale), round(width * scale))
+            case "shorter_half_up":
+                return self._by_detectron2(height, width)
             case "shorter_down":
                 return self._by_vilt(height, width)
             case "idefics3" | "idefics3_capped":
@@ -131,6 +135,8 @@ class SideRule(Sizer):
                 return self._by_half(height, width)
             case "text_max" | "text_min" | "text_long":
                 return self._by_text(height, width)
+            case "text_line":
+                return self._by_line(height, width)
             case "nearer" | "nearer_32":
                 return self._by_nearer(height, width)
             case "detr":
@@ -169,6 +175,16 @@ class SideRule(Sizer):
         elif height > width and height > longest:
             height, width = longest, int(longest * ratio)
         return max(height, self.min_side), max(width, self.min_side)
+
+    def _by_detectron2(self, height: int, width: int) -> Size:
+        """Return the size that ``ResizeShortestEdge`` of detectron2 computes. The longer side is scaled twice."""
+        assert self.max_side is not None
+        scale = self.height / min(height, width)
+        rows, columns = (float(self.height), scale * width) if height < width else (scale * height, float(self.height))
+        if max(rows, columns) > self.max_side:
+            scale = self.max_side / max(rows, columns)
+            rows, columns = rows * scale, columns * scale
+        return int(rows + 0.5), int(columns + 0.5)
 
     def _by_vilt(self, height: int, width: int) -> Size:
         """Return the size that transformers computes for ViLT.
@@ -291,6 +307,13 @@ class SideRule(Sizer):
         multiple = self.multiple
         return max(round(rows / multiple) * multiple, multiple), max(round(columns / multiple) * multiple, multiple)
 
+    def _by_line(self, height: int, width: int) -> Size:
+        """Return the size that MMOCR's ``RescaleToHeight`` computes. Its width is limited before it is rounded."""
+        assert self.max_side is not None
+        columns = ceil(self.height / height * width)
+        columns = min(max(columns, self.min_side), self.max_side)
+        return self.height, round(columns / self.multiple) * self.multiple
+
     def _by_nearer(self, height: int, width: int) -> Size:
         """Return the size that transformers computes for ZoeDepth: both sides have the scale that is nearer to 1."""
         scale, across = self.height / height, self.width / width
@@ -302,7 +325,7 @@ class SideRule(Sizer):
     def bounds(self) -> Bounds:
         """See ``Sizer``."""
         is_capped = self.rule == "idefics3_capped"  # its multiple is the size of a tile
-        multiples = (1, 1) if is_capped else (self.multiple, self.multiple)
+        multiples = (1, 1) if is_capped else (1 if self.rule == "text_line" else self.multiple, self.multiple)
         sides: tuple[int | None, int | None]
         match self.rule:
             case "shrink":
@@ -326,11 +349,17 @@ class SideRule(Sizer):
             case "shorter_down":
                 longest = int(1333 / 800 * self.height)
                 sides = longest, longest
+            case "shorter_half_up":
+                assert self.max_side is not None
+                sides = self.max_side, self.max_side
             case "half" | "text_max" | "text_min" | "text_long":
                 assert self.max_side is not None
                 longest = max(self.max_side, self.multiple)
                 longest = longest if self.rule == "half" else upward(longest, self.multiple)
                 sides = longest, longest
+            case "text_line":
+                assert self.max_side is not None
+                sides = self.height, upward(self.max_side, self.multiple)
             case "detr":
                 assert self.max_side is not None
                 longest = max_detr_side(self.max_side)
@@ -354,6 +383,7 @@ class SideRule(Sizer):
             "multiple": "rounded down",
             "shorter_up": f"the shorter side to {size}, rounded up",
             "shorter_even": f"the shorter side to {size}, rounded half to even and then up",
+            "shorter_half_up": f"the shorter side to {size}, the longer to at most {self.max_side}, rounded half up",
             "shorter_down": f"the shorter side to {size}, the longer side to at most 1333 / 800 of it, rounded down",
             "idefics3": f"the longer side to {size}, the shorter side to an even number",
             "idefics3_capped": f"the longer side to {size}, or less for more than {self.max_tiles} tiles",
@@ -365,6 +395,7 @@ class SideRule(Sizer):
             "text_max": f"the longer side to at most {size}",
             "text_min": f"the shorter side to at least {size}, the longer side to at most {self.max_side}",
             "text_long": f"the longer side to {size}",
+            "text_line": f"the height to {size}, the width to at most {self.max_side}, rounded half to even",
             "nearer": f"the side whose scale is nearer to 1 to {size}, rounded half to even",
             "nearer_32": f"the side whose scale is nearer to 1 to {size}, rounded to 1/32 and then down",
             "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",

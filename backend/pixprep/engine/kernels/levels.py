@@ -190,7 +190,9 @@ def inside(positions: npt.NDArray[np.int64], length: int, mode: PaddingMode) -> 
 
 
 def _taken(step: Take, image: U8) -> U8:
-    if step.mode != "constant" and not step.is_inside(*image.shape[:2]):
+    if step.mode == "first_pixel":
+        step = step.changed(fill=tuple(image[0, 0].tolist()))
+    elif step.mode != "constant" and not step.is_inside(*image.shape[:2]):
         for axis, (first, length) in enumerate(((step.top, step.height), (step.left, step.width))):
             image = image.take(inside(np.arange(first, first + length), image.shape[axis], step.mode), axis)
         step = step.changed(top=0, left=0)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from importlib import import_module
 from operator import truediv
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import PIL
@@ -26,7 +26,7 @@ from pixprep.importers.verify.libraries import Library, find
 from pixprep.importers.verify.twins import gray_by_opencv, has_one_channel, library_of, planes, recoloured
 from pixprep.pipeline import ops
 from pixprep.plan.profiles import PROFILES, dali
-from pixprep.spec import DALIS, DETRS, Like, PaddingMode, SideRounding
+from pixprep.spec import DALIS, DETRS, BorderMode, Like, PaddingMode, SideRounding
 
 Resizing = ops.Resize | ops.Letterbox
 Size = tuple[int, int]
@@ -207,7 +207,7 @@ def _center_crop(op: ops.CenterCrop, pixels: Array) -> Array:
     return pixels[top : top + height, left : left + width]
 
 
-def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
+def _padded(op: Any, pixels: Array, mode: BorderMode = "constant") -> Array:
     """Pad an image, as ``pad`` and ``letterbox`` are defined."""
     side = max(pixels.shape[:2])
     height, width = op.height or side, op.width or side
@@ -217,10 +217,14 @@ def _padded(op: Any, pixels: Array, mode: PaddingMode = "constant") -> Array:
         height, width = max(height, pixels.shape[0]), max(width, pixels.shape[1])
     free = (height - pixels.shape[0], width - pixels.shape[1])
     top, left = (round(d / 2 - 0.1) if op.anchor == "center" else 0 for d in free)
-    if mode != "constant":
-        return np.pad(pixels, [(top, free[0] - top), (left, free[1] - left), (0, 0)], mode)
+    if isinstance(op, ops.Pad) and op.border is not None:
+        above, below, before, after = (op.border,) * 4 if isinstance(op.border, int) else op.border
+        height, width, top, left = pixels.shape[0] + above + below, pixels.shape[1] + before + after, above, before
+        free = (above + below, before + after)
+    if mode in get_args(PaddingMode)[1:]:
+        return np.pad(pixels, [(top, free[0] - top), (left, free[1] - left), (0, 0)], cast("PaddingMode", mode))
     canvas = np.empty((height, width, pixels.shape[2]), pixels.dtype)
-    canvas[...] = op.fill
+    canvas[...] = pixels[0, 0] if mode == "first_pixel" else op.fill
     canvas[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
     return canvas
 

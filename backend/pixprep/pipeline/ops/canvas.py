@@ -23,7 +23,10 @@ from pixprep.pipeline.ops.op import ImageOp, changed, settle
 from pixprep.plan import geometry_steps, inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import Anchor, Fill, Filter, ImageSpec, InputSpec, Like, PaddingMode, Reals, as_tuple
+from pixprep.spec import Anchor, BorderMode, Fill, Filter, ImageSpec, InputSpec, Like, Reals, as_tuple
+
+MAX_BORDER = 4096
+"""Maximum width in pixels of the padding that ``border`` adds to an edge."""
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
@@ -53,12 +56,16 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         root: Factor of the padding, as in ZoeDepth, where it is 3: ``int(sqrt(side / 2) * root)`` pixels are added at
             both ends of each axis, where ``side`` is the length of the image on this axis. This field replaces
             ``height`` and ``width``. Images with a side that is not longer than this padding are rejected.
+        border: Pixels that are added to the image: one number for all four edges, or the numbers of rows above and
+            below and of columns on the left and on the right, in the order of ``cv2.copyMakeBorder``. This field
+            replaces ``height`` and ``width``.
         padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
-            ``symmetric`` repeats them. With any mode except ``constant``, the ops after this one must not include
-            ``boxes`` or ``points``, and masks are padded in the same way. A resize may follow if no other geometric op
-            is before this one; outputs with coordinates are then not supported, and a GPU engine computes the tensor on
-            the CPU.
+            ``symmetric`` repeats them. ``first_pixel`` is the color of the image's own upper left pixel, as in
+            ``cv2.copyMakeBorder(image, ..., value=image[0, 0].tolist())``. With any mode except ``constant``, the ops
+            after this one must not include ``boxes`` or ``points``, and masks are padded in the same way. A resize may
+            follow if no other geometric op is before this one; outputs with coordinates are then not supported, and a
+            GPU engine computes the tensor on the CPU.
         value: Value of the padding instead of ``fill``: one number, or one per channel, which may be outside 0 to 255.
             If ``normalize`` precedes this op, the padding has this value in the tensor (CHMv2). If ``normalize``
             follows, the value is normalized like a pixel value (Inkling). No resize and no op on pixel values may
@@ -81,7 +88,8 @@ class Pad(ImageOp, frozen=True, tag="pad"):
     multiple: Length | None = None
     always: Literal["both", "width"] | None = None
     root: Annotated[float, Within(0, 100)] | None = None
-    padding_mode: PaddingMode = "constant"
+    border: Annotated[int | tuple[int, ...], Within(0, MAX_BORDER, " pixels", (1, 4))] | None = None
+    padding_mode: BorderMode = "constant"
     value: Reals | None = None
     max_size: Length | None = None
     larger: Literal["refuse", "keep"] | None = None
@@ -89,9 +97,12 @@ class Pad(ImageOp, frozen=True, tag="pad"):
 
     def check(self) -> None:
         pair = (self.height, self.width)
-        given = [pair != (None, None), self.square, self.multiple is not None, self.root is not None]
+        lengths = (self.multiple, self.root, self.border)
+        given = [pair != (None, None), self.square, *(each is not None for each in lengths)]
         if given.count(True) != 1 or pair.count(None) == 1:
-            raise PipelineError('requires either "height" and "width", or "square": true, or "multiple", or "root"')
+            raise PipelineError(
+                'requires either "height" and "width", or "square": true, or "multiple", "root" or "border"'
+            )
         if self.always and self.multiple is None:
             raise PipelineError('"always" requires "multiple"')
         if self.value is not None and (self.fill != 0 or self.padding_mode != "constant"):
@@ -119,7 +130,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         if self.padding_mode != "constant":
             need_8bit_values(image)
         need_fill(self.fill, image)
-        if self.multiple is not None or self.root is not None:
+        if not self.square and self.height is None:
             step = _padding_step(self)
             lows, highs = (image.min_height, image.min_width), (image.max_height, image.max_width)
             height, width = (side if self.root else step.padded(side, axis) for axis, side in enumerate(lows))
@@ -231,7 +242,7 @@ class Flip(ImageOp, frozen=True, tag="flip"):
         )
 
 
-def check_padding(mode: PaddingMode, fill: Fill) -> None:
+def check_padding(mode: BorderMode, fill: Fill) -> None:
     """Raise PipelineError if a colour is given for padding that does not use it."""
     if mode != "constant" and fill != 0:
         raise PipelineError(f'"fill" requires "padding_mode": "constant", not "{mode}"')
@@ -242,12 +253,17 @@ def _padding_step(op: Pad | Letterbox) -> Window:
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     assert not isinstance(op.height, str)
     assert not isinstance(op.width, str)
+    border = None
+    if isinstance(op, Pad) and op.border is not None:
+        above, below, left, right = (op.border,) * 4 if isinstance(op.border, int) else op.border
+        border = above, below, left, right
     return Window(
         height=op.height,
         width=op.width,
         multiple=op.multiple if isinstance(op, Pad) else None,
         always=op.always if isinstance(op, Pad) else None,
         root=op.root if isinstance(op, Pad) else None,
+        border=border,
         side="longer",
         place=place,
         rounding="down",

@@ -1,4 +1,4 @@
-"""The op that resizes by one of the formulas of the image processors in Hugging Face transformers."""
+"""The op that resizes by a formula of Pillow, detectron2, MMOCR, or an image processor of Hugging Face transformers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from pixprep.spec import ImageSpec, upward
 
 _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
     *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "longer_half_up", "bounded"),
+    "shorter_half_up",
     *("idefics3", "thumbnail", "nearer_32", "pillow_contain", "pillow_thumbnail"),
 )
 
 
 class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
-    """Resizes the image to a size that a formula of Pillow or of an image processor in transformers computes.
+    """Resizes the image to a size that a formula of Pillow, detectron2, MMOCR or transformers computes.
 
     The formulas keep the aspect ratio and differ in how they round. Therefore, the op ``resize`` would produce one row
     or column more or less for some sizes. Each formula uses ``size`` in a different way:
@@ -36,6 +37,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``multiple``: both sides are rounded down to ``multiple`` (GLPN).
     - ``shorter_up``: the shorter side becomes ``size``, and both sides are rounded up to ``multiple`` (TextNet).
     - ``shorter_even``: like ``shorter_up``, but the sides are first rounded to the nearest integer (PP-LCNet).
+    - ``shorter_half_up``: the shorter side becomes ``size`` and the longer one at most ``max_size``. Both are rounded
+      to the nearest integer with ties up (``ResizeShortestEdge`` of detectron2).
     - ``shorter_down``: the shorter side becomes ``size`` and the longer one at most ``int(1333 / 800 * size)``. Both
       are rounded down to ``multiple`` (ViLT, BridgeTower).
     - ``detr``: the shorter side becomes ``size`` and the longer one at most ``max_size``, as for DETR. Both are rounded
@@ -51,6 +54,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``text_max``, ``text_min``, ``text_long``: the longer side becomes at most ``size``, the shorter side at least
       ``size``, or the longer side becomes ``size``. Then the longer side is limited to ``max_size``, and both sides are
       rounded to the nearest ``multiple``, with ties to even (text detection of PP-OCRv5).
+    - ``text_line``: the height becomes ``size``, and the width is rounded up, limited to ``min_size`` and ``max_size``,
+      and rounded to the nearest ``multiple``, with ties to even (``RescaleToHeight`` of MMOCR).
     - ``nearer``: the height becomes ``size``, or the width becomes ``width``, whichever scales the image less. Both
       sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to 1/32,
       and then down.
@@ -68,9 +73,10 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain``, ``contain_down``,
             ``nearer``, ``nearer_32``, ``thumbnail`` and the rules of Pillow.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
-        min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``.
-        max_size: Maximum length of the longer side in pixels; for ``detr``, ``half``, ``text_max``, ``text_min`` and
-            ``text_long``.
+        min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``. Minimum width
+            for ``text_line``.
+        max_size: Maximum length of the longer side in pixels; for ``shorter_half_up``, ``detr``, ``half``,
+            ``text_max``, ``text_min`` and ``text_long``. Maximum width for ``text_line``.
         max_tiles: Maximum number of tiles; for ``idefics3_capped``.
         again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3
             and Donut.
@@ -93,11 +99,11 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         super().check()
         has = {
             "size": self.rule not in ("multiple", "up"),
-            "max_size": self.rule in ("detr", "half") or self.rule.startswith("text_"),
+            "max_size": self.rule in ("shorter_half_up", "detr", "half") or self.rule.startswith("text_"),
             "max_tiles": self.rule == "idefics3_capped",
             "width": self.rule in ("shrink", "contain", "contain_down", "nearer", "nearer_32", "thumbnail")
             or self.rule.startswith("pillow_"),
-            "min_size": self.rule in ("longer", "longer_even", "bounded"),
+            "min_size": self.rule in ("longer", "longer_even", "bounded", "text_line"),
         }
         for field, is_used in has.items():
             is_given = getattr(self, field) is not None

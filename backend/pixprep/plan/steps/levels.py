@@ -32,7 +32,7 @@ from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.step import Step
 from pixprep.plan.steps.warps import F64, Warp
-from pixprep.spec import BlendLike, BlurLike, ColorLike, Like, PaddingMode
+from pixprep.spec import BlendLike, BlurLike, BorderMode, ColorLike, Like
 
 U8 = npt.NDArray[np.uint8]
 
@@ -217,6 +217,7 @@ class Take(Step, frozen=True):
         mode: Padding mode, as in ``numpy.pad``: ``constant`` fills with ``fill``, ``edge`` repeats the edge pixel,
             ``reflect`` reflects the image without repeating the edge pixel (position -1 is 1), and ``symmetric``
             reflects the image with the edge pixel (position -1 is 0). If necessary, the image is reflected repeatedly.
+            ``first_pixel`` fills with the upper left pixel of the image, and is not a mode of ``numpy.pad``.
     """
 
     top: int
@@ -225,7 +226,7 @@ class Take(Step, frozen=True):
     width: int
     flips: tuple[bool, bool]
     fill: tuple[int, ...]
-    mode: PaddingMode = "constant"
+    mode: BorderMode = "constant"
     moves = True
 
     def is_inside(self, height: int, width: int) -> bool:
