@@ -66,11 +66,13 @@ from pixprep.pipeline.ops.neighborhoods import MotionBlur as motion_blur
 from pixprep.pipeline.ops.neighborhoods import Sharpen as sharpen
 from pixprep.pipeline.ops.normalize import Normalize as normalize
 from pixprep.pipeline.ops.outputs import Boxes as boxes
+from pixprep.pipeline.ops.outputs import Constant as constant
 from pixprep.pipeline.ops.outputs import ImageSize as image_size
 from pixprep.pipeline.ops.outputs import Mask as mask
 from pixprep.pipeline.ops.outputs import Masks as masks
 from pixprep.pipeline.ops.outputs import OpticalFlow as optical_flow
 from pixprep.pipeline.ops.outputs import OriginalSize as original_size
+from pixprep.pipeline.ops.outputs import PixelMask as pixel_mask
 from pixprep.pipeline.ops.outputs import Points as points
 from pixprep.pipeline.ops.outputs import ScaleFactor as scale_factor
 from pixprep.pipeline.ops.outputs import Target as target
@@ -120,6 +122,7 @@ from pixprep.pipeline.ops.slices import SlicePatches as slice_patches
 from pixprep.pipeline.ops.tiles import ResizeToTiles as resize_to_tiles
 from pixprep.pipeline.ops.tiles import TileCount as tile_count
 from pixprep.pipeline.ops.tiles import TileGridId as tile_grid_id
+from pixprep.pipeline.ops.tiles import TileMask as tile_mask
 from pixprep.pipeline.ops.tiles import Tiles as tiles
 from pixprep.pipeline.ops.tokens import PatchPositions as patch_positions
 from pixprep.pipeline.ops.tokens import TokenCount as token_count

@@ -29,7 +29,7 @@ class PatchLayout:
 
     Attributes:
         size: Height and width of a patch in pixels.
-        channels: Number of channels.
+        channels: Number of channels. 0 means that the tensor is a mask, whose patches do not have a channel axis.
         merge: Height and width of a merge window in patches. The ``merge * merge`` patches of a window are consecutive
             in the tensor. Windows, and patches within a window, are in row-major order.
         frames: Number of frames per patch. The image is repeated for each frame.
@@ -60,6 +60,8 @@ class PatchLayout:
         """Shape of a patch in the tensor."""
         if self.is_flat:
             return (self.values,)
+        if not self.channels:
+            return self.size
         if self.layout == "chw":
             return self.channels * self.frames, *self.size
         return *((self.frames,) * (self.frames > 1)), *self.size, self.channels

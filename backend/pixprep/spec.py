@@ -14,7 +14,8 @@ import numpy.typing as npt
 from pixprep.patch_layout import PatchLayout, ViewLayout
 
 Color = Literal["rgb", "bgr", "gray"]
-DType = Literal["float32", "float16", "uint8", "int32", "int64"]
+OperatorDType = Literal["float32", "float16", "uint8", "int32", "int64"]
+DType = OperatorDType | Literal["bool"]
 Layout = str
 """Order of the axes of a tensor: c, h and w, t for the frames of a clip, n for several clips of a video, and 1 for an
 axis of length one."""
@@ -57,6 +58,7 @@ TensorDType = Literal["float32", "float16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
 TargetDType = Literal["float32", "uint8", "uint16"]
 SizeDType = Literal["int32", "int64", "float32"]
+FlagDType = Literal["int64", "int32", "uint8", "bool"]
 SizeOrder = Literal["hw", "wh", "hwc"]
 ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
@@ -415,7 +417,8 @@ class TensorSpec:
         if self.patches is not None:
             return self.patches.shape_of(height, width, cuts, whole)
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
-        return tuple(sides.get(axis, length) for axis, length in zip(self.layout or "", self.shape, strict=True))
+        layout = self.layout or "hw"  # a mask
+        return tuple(sides.get(axis, length) for axis, length in zip(layout, self.shape, strict=True))
 
     @property
     def lengths(self) -> dict[str, int]:

@@ -287,6 +287,20 @@ def test_a_fixed_number_of_tiles_is_filled_with_zeros_and_the_grid_has_a_number(
         assert not tiles[count:].any()
 
 
+def test_a_mask_of_tiles_has_a_one_for_each_pixel_of_each_tile_and_of_the_thumbnail():
+    resize, place = pp.resize_to_tiles(tile_size=TILE, max_tiles=4), {"thumbnail": "last"}
+    outputs = [pp.tiles(TILE, **place, name="tiles"), pp.tile_mask(TILE, **place, dtype="bool", name="mask")]
+    with pp.Engine(pp.Pipeline([pp.decode(), resize, NORMALIZE, *outputs]), threads=1) as engine:
+        batch = engine.run_batch([png(scene(20, 60)), png(scene(9, 9)), b"no image"])
+    tiles, masks = batch.outputs["tiles"], batch.outputs["mask"]
+    assert [len(each) for each in tiles] == [4, 1, 0]
+    for each, mask in zip(tiles, masks, strict=True):
+        assert mask.dtype == bool
+        assert mask.shape == (len(each), TILE, TILE)
+        assert mask.all()
+    assert batch.packed("mask").shape == (5, TILE, TILE)
+
+
 def test_a_small_image_is_enlarged_at_most_to_one_tile_at_the_top_left():
     resize = pp.resize_to_tiles(tile_size=TILE, grids=[(2, 2)], choose="scale", fit="top_left")
     whole = ask([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(4, 8) // 2 + 100))["tensor"]

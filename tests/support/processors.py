@@ -3,33 +3,13 @@
 from pixprep.importers.transformers.patches import PATCHED
 
 LEFT_OUT = {
-    "AriaImageProcessor": {"pixel_mask", "num_crops"},
-    "BridgeTowerImageProcessor": {"pixel_mask"},
-    "Cohere2VisionImageProcessor": {"num_patches"},
-    "DeepseekOcr2ImageProcessor": {"num_local_patches"},
     "EomtImageProcessor": {"patch_offsets"},
     "FuyuImageProcessor": {"image_unpadded_heights", "image_unpadded_widths", "image_scale_factors"},
-    "GotOcr2ImageProcessor": {"num_patches"},
     "GraniteDoclingImageProcessor": {"pixel_attention_mask", "rows", "cols"},
-    "Idefics2ImageProcessor": {"pixel_attention_mask"},
-    "Idefics3ImageProcessor": {"pixel_attention_mask"},
-    "LlavaOnevisionImageProcessor": {"batch_num_images"},
-    "Mask2FormerImageProcessor": {"pixel_mask"},
-    "MaskFormerImageProcessor": {"pixel_mask"},
-    "OneFormerImageProcessor": {"pixel_mask", "task_inputs"},
-    "Ovis2ImageProcessor": {"grids"},
-    "RfDetrImageProcessor": {"pixel_mask"},
-    "SmolVLMImageProcessor": {"pixel_attention_mask"},
+    "OneFormerImageProcessor": {"task_inputs"},
     "UVDocImageProcessor": {"original_images"},
-    "UltraVBertImageProcessor": {"pixel_attention_mask"},
-    "UnlimitedOcrImageProcessor": {"num_local_patches", "patches_grid"},
-    "VideoLlama3ImageProcessor": {"image_merge_sizes"},
-    "ViltImageProcessor": {"pixel_mask"},
 }
-"""Outputs that a pipeline does not have: masks of an image that is not padded, and constants.
-
-The numbers of tiles are also left out if a configuration does not divide an image.
-"""
+"""Outputs of the classes that a pipeline does not have."""
 
 SQUARE = {"size": {"height": 48, "width": 48}}
 SPLIT = {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}}

@@ -410,7 +410,7 @@ class Engine:
             for row, image in images.items():
                 placed = image.placed
                 numbers = self.plan.numbers[name].numbers(placed.height, placed.width, placed.placements.get(name))
-                array[row] = np.asarray(numbers, spec.dtype).reshape(-1, *spec.shape[1:]) if spec.is_open else numbers
+                array[row] = np.asarray(numbers, spec.dtype) if spec.is_open else numbers
             return {}
         if self.plan.clip is not None:
             clips = {row: self._write_clip(name, clip, array[row]) for row, clip in images.items()}

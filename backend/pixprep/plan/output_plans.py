@@ -198,6 +198,8 @@ def _name(step: Traits) -> str:
 _MEANINGS = {
     "original_size": "size of the decoded image",
     "image_size": "size of the image at this op",
+    "pixel_mask": "1 for each pixel of the image, 0 for padding",
+    "constant": "the same for every image",
     "scale_factor": "image at this op = decoded image * scale",
     "transform": "image at this op = decoded image * scale + offset",
     "patch_grid": "number of patches along each axis",
@@ -206,18 +208,21 @@ _MEANINGS = {
     "token_count": "number of image tokens, one per merge window",
     "tile_count": "number of tiles, including the thumbnail",
     "tile_grid_id": "number of the grid of tiles, from 1",
+    "tile_mask": "1 for each pixel of a tile",
     "slice_grids": "numbers of rows and columns of patches of each view",
     "slice_mask": "1 for each patch of a view, 0 for padding",
     "slice_count": "number of views, or of rows and columns of slices",
 }
 SliceKind = Literal["slice_grids", "slice_mask", "slice_count"]
-PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "tile_count", "tile_grid_id"]
-NumbersKind = Literal["original_size", "image_size", "scale_factor", "transform"] | PatchKind | SliceKind
+PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count"]
+TileKind = Literal["tile_count", "tile_grid_id", "tile_mask"]
+SizeKind = Literal["original_size", "image_size", "scale_factor", "transform", "pixel_mask", "constant"]
+NumbersKind = SizeKind | PatchKind | TileKind | SliceKind
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumbersPlan:
-    """Plan of an output that contains sizes, scales or a coordinate transform instead of pixels.
+    """Plan of an output that contains sizes, scales, a coordinate transform, a mask or constants instead of pixels.
 
     Attributes:
         spec: Spec of the output.
@@ -229,6 +234,8 @@ class NumbersPlan:
         channels: Number of channels, which is appended to the size. 0 means that it is not appended.
         patches: Layout of the patches or tiles, for the kinds that describe them.
         tiles: Rule that chooses the grid of tiles, for ``tile_grid_id``.
+        values: Numbers of the output, for ``constant``.
+        is_full: Whether the whole canvas counts as the image, for ``pixel_mask``.
     """
 
     spec: TensorSpec
@@ -238,6 +245,8 @@ class NumbersPlan:
     channels: int = 0
     patches: PatchLayout | None = None
     tiles: TileGrid | None = None
+    values: tuple[float, ...] = ()
+    is_full: bool = False
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -250,7 +259,9 @@ class NumbersPlan:
             return ("views",) if self.spec.shape == (1,) else ("rows", "columns")
         if self.kind == "patch_positions":
             return ("column", "row")[:: 1 if self.is_x_first else -1]
-        if self.kind in ("patch_mask", "slice_mask", "token_count", "tile_count", "tile_grid_id"):
+        if self.kind == "constant":
+            return ("constant",) * len(self.values)
+        if self.kind.endswith("_mask") or self.kind in ("token_count", "tile_count", "tile_grid_id"):
             return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
@@ -269,7 +280,7 @@ class NumbersPlan:
         """See ``TensorPlan``."""
         yield self.meaning
 
-    def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | F64:
+    def numbers(self, height: int, width: int, placement: Placement | None) -> tuple[float, ...] | npt.NDArray[Any]:
         """Return the numbers that the output contains for one image.
 
         Args:
@@ -277,7 +288,9 @@ class NumbersPlan:
             width: Width of the decoded image in pixels.
             placement: Placement that ``geometry`` returned for the image, or None if ``geometry`` is None.
         """
-        numbers: tuple[float, ...] = (height, width)
+        numbers: tuple[float, ...] = self.values or (height, width)
+        if placement is not None and self.kind == "pixel_mask":
+            return self._mask(placement)
         if placement is not None and self.tiles is not None:
             rows, columns = (side // self.tiles.tile for side in placement.size)
             return (self.tiles.grids.index((rows, columns)) + 1,)
@@ -294,6 +307,15 @@ class NumbersPlan:
         numbers = numbers[::-1] if self.is_x_first else numbers
         return (*numbers, self.channels) if self.channels else numbers
 
+    def _mask(self, placement: Placement) -> npt.NDArray[Any]:
+        """Return a mask that is 1 where the canvas contains the image."""
+        mask = np.zeros(self.spec.shape_of(*placement.size), self.spec.dtype)
+        (top, left), (begin, first, end, last) = placement.at, placement.region
+        if self.is_full:
+            top, left, begin, first, end, last = 0, 0, 0, 0, *placement.size
+        mask[top : top + end - begin, left : left + last - first] = 1
+        return mask
+
     def _of_views(self, layout: ViewLayout, placement: Placement) -> tuple[float, ...] | F64:
         """Return the numbers that describe the slices of an image."""
         views = layout.views(*placement.views)
@@ -307,11 +329,13 @@ class NumbersPlan:
             row[: rows * columns] = 1
         return mask
 
-    def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | F64:
+    def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | npt.NDArray[Any]:
         """Return the numbers that describe the patches or tiles of an image of this size."""
         if self.kind == "patch_grid":
             grid = patches.grid(height, width)
             return grid[::-1] if self.is_x_first else (1, *grid)[-self.spec.shape[0] :]
+        if self.kind == "tile_mask":
+            return np.ones(patches.shape_of(height, width), self.spec.dtype)
         if self.kind == "tile_count":
             return (patches.total(height, width),)
         count = patches.count(height, width)

@@ -23,10 +23,11 @@ PIPELINE = pp.Pipeline(
         pp.resize(height=48, max_size=640, rounding="up", up_to=320, like="opencv"),
         pp.normalize(mean=0.5, std=0.5),
         pp.image_size(),
+        pp.pixel_mask(min_width=160, multiple=16, dtype="uint8"),
         pp.tensor(min_width=160, multiple=16, pad_value=-3.0),
     ]
 )
-MAX_BYTES = 3 * 48 * 640 * 4 + 8  # total bytes of the widest tensor and its size output
+MAX_BYTES = (3 * 4 + 1) * 48 * 640 + 8  # total bytes of the widest tensor, its mask and its size
 WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 
@@ -57,7 +58,9 @@ def test_every_request_is_padded_to_its_own_widest_image_under_concurrent_load(s
     requests = [(first, last) for first in range(len(WIDTHS)) for last in range(first + 1, len(WIDTHS) + 1)]
 
     def check(first, last):
-        tensor, size = ask(client, "preprocess", photos[first:last], "tensor", "image_size")
+        names = "tensor", "image_size", "pixel_mask"
+        tensor, size, mask = ask(client, "preprocess", photos[first:last], *names)
+        assert np.array_equal(mask, (tensor != -3).any(axis=1))
         assert tensor.shape == (last - first, 3, 48, max(each.shape[2] for each in alone[first:last]))
         for row, own, (rows, columns) in zip(tensor, alone[first:last], size, strict=True):
             assert np.array_equal(row[:, :, : own.shape[2]], own)

@@ -24,6 +24,8 @@ PIPELINE = pp.Pipeline(
         pp.normalize(mean=0.5, std=0.25),
         pp.tiles(TILE, thumbnail="last", name="pixel_values"),
         pp.tile_count(TILE, thumbnail="last", name="num_patches"),
+        pp.tile_mask(TILE, thumbnail="last", dtype="bool", name="pixel_attention_mask"),
+        pp.constant([1], name="batch_num_images"),
     ]
 )
 SLICES = pp.Pipeline(
@@ -86,6 +88,9 @@ def test_the_tiles_of_all_images_are_one_tensor_with_a_count_per_image(server):
     with pp.Engine(PIPELINE) as engine:
         batch = engine.run_batch(PHOTOS)
     tiles, counts = infer(client, "preprocess", PHOTOS, "pixel_values", "num_patches")
+    mask, ones = infer(client, "preprocess", PHOTOS, "pixel_attention_mask", "batch_num_images")
+    assert np.array_equal(mask, np.ones((counts.sum(), TILE, TILE), bool))
+    assert ones.tolist() == [[1]] * len(PHOTOS)
     assert counts.tolist() == [[len(each)] for each in batch.outputs["pixel_values"]]
     assert counts.tolist()[2] == [1]
     assert max(counts) > 3

@@ -39,6 +39,7 @@ from pixprep.importers.transformers.classes import (
     VIDEO_OUTPUTS,
     WITHOUT_PIL,
 )
+from pixprep.importers.transformers.further import further_outputs
 from pixprep.importers.transformers.patches import PATCHED, patched
 from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, PHOTO, SIZED, Branch, is_float, sized
 from pixprep.pipeline.ops import (
@@ -175,15 +176,10 @@ def from_transformers(
             alpha=alpha if fields.flag("do_convert_rgb") and "do_convert_rgb" not in unused else "drop",
         )
         version = fields.text("transformers_version", "")
+        numbers = further_outputs(fields, processor)
     if processor in FRAMES:
         log.warning(
             "%s: each image is treated as a frame; for clips, set the option frames, for example frames=16", where
-        )
-    if processor in DETRS and settings.flag("do_pad"):
-        log.warning(
-            "%s: the pipeline does not output pixel_mask. Batches are padded at the bottom and the right, as with "
-            "do_pad. Add the op image_size before tensor to output the size of each image without the padding.",
-            where,
         )
     first: Op = decode
     layout: Layout = "chw"
@@ -213,7 +209,7 @@ def from_transformers(
             for ops in (outputs, more)
         )
     return assembled(
-        [first, *pads, *geometry, *arithmetic, *tail, *(outputs or [tensor]), *more],
+        [first, *pads, *geometry, *arithmetic, *tail, *(outputs or [tensor]), *numbers, *more],
         library="transformers",
         version=version,
         name=name or folder or processor,

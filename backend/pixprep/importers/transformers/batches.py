@@ -5,7 +5,7 @@ Each class is a row of data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pixprep.engine.batch import Batch
 from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES, PAIRS
 from pixprep.importers.transformers.patches import PATCHED
+from pixprep.plan.output_plans import NumbersPlan
 
 Array = npt.NDArray[Any]
 Sides = tuple[int, int]
@@ -36,20 +37,11 @@ class Processed(NamedTuple):
     settings: Mapping[str, Any]
 
     @property
-    def original_sizes(self) -> list[Sides]:
-        """Height and width of each decoded image."""
-        return [(placed.height, placed.width) for placed in self.batch.placed if placed]
-
-    @property
-    def resized_sizes(self) -> list[Sides]:
-        """Height and width of each image before its tensor is padded."""
-        return [placed.placements[self.name].size for placed in self.batch.placed if placed]
-
-    @property
     def grids(self) -> list[Sides]:
         """Numbers of rows and columns of the tiles of each image."""
         tile = self.batch.plans[self.name].spec.shape[-1]
-        return [(height // tile, width // tile) for height, width in self.resized_sizes]
+        sizes = (placed.placements[self.name].size for placed in self.batch.placed if placed)
+        return [(height // tile, width // tile) for height, width in sizes]
 
     def per_sample(self, values: Sequence[Any]) -> list[list[Any]]:
         """Split a list with one value per image into one list per sample."""
@@ -67,24 +59,22 @@ class Form(NamedTuple):
         stacks: Backends that return one array even without ``return_tensors``.
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
             means that images are never padded to a common size: ``do_pad`` pads each image individually.
-        mask: Name of the mask of the pixels or tiles that are not padding, or an empty string.
         counted: Result of ``get_number_of_image_patches``. ``count``: the number of patches or tiles. ``grid``: the
             numbers of rows and columns. ``all``: all three numbers. ``tiles``: the number of tiles of another output,
             plus one for the whole image. None means that the class does not have this method.
         required: Required values of fields. With other values, the batch would have a different form.
         is_single: Whether samples with several images are not supported.
-        others: Functions that return further outputs, by name. An output of the pipeline takes precedence.
+        shared: Values of outputs that are the same for every batch and that a pipeline does not have in this form.
         listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 
     combine: Literal["images", "concatenated", "listed", "tiles", "samples", "pairs"] = "images"
     stacks: tuple[str, ...] = ()
     pads: bool | None = False
-    mask: str = ""
     counted: Literal["count", "grid", "all", "tiles"] | None = None
     required: Mapping[str, Any] = {}
     is_single: bool = False
-    others: Mapping[str, Callable[[Processed], Any]] = {}
+    shared: Mapping[str, Any] = {}
     listed: tuple[str, ...] = ()
 
 
@@ -103,11 +93,9 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     batch, name = processed.batch, processed.name
     values: Any = batch.outputs[name]
     is_padded = form.pads is not None and (form.pads or bool(processed.settings.get("do_pad")))
-    has_tiles = values[0].ndim == 4
-    outputs: dict[str, Any] = {}
+    has_tiles, is_stacked = values[0].ndim == 4, False
     if form.combine == "samples":
-        values, mask = _samples(processed)
-        outputs[form.mask] = mask
+        values = _samples(processed, name)
     elif form.combine == "pairs":
         values = _pairs(processed)
         values = [pair if backend == "torchvision" else list(pair) for pair in values] if is_list else values
@@ -118,39 +106,33 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
         values = values[0] if len(values) == 1 else np.concatenate(list(values))
         values = list(values) if is_list and form.combine == "listed" else values
     else:
-        shapes = [image.shape[-2:] for image in values]
         values = batch.padded(name) if is_padded else values
-        if is_padded and form.mask:
-            ones = [np.ones(shape, np.int64) for shape in shapes]
-            outputs[form.mask] = _first_rows(ones, values.shape[-2:], np.int64)
+        is_stacked = isinstance(values, np.ndarray) and backend in form.stacks
         if isinstance(values, list) and backend in form.stacks and "do_pad" not in processed.settings:
             raise ValueError("the images have different sizes after the resize, and the class does not pad them")
-        if is_list and not (isinstance(values, np.ndarray) and backend in form.stacks):
-            values, outputs = list(values), {key: list(mask) for key, mask in outputs.items()}
-    outputs = {"pixel_values" if name == "tensor" else name: values, **outputs}
-    outputs |= {key: make(processed) for key, make in form.others.items()}
+        values = list(values) if is_list and not is_stacked else values
+    outputs = {"pixel_values" if name == "tensor" else name: values}
     for key in [key for key in batch.outputs if key != name]:
-        found = batch.packed(key)
-        if batch.plans[key].spec.patches is None or len(found):  # a class omits this output if it has no tiles
+        plan, found = batch.plans[key], batch.packed(key)
+        if isinstance(plan, NumbersPlan) and plan.kind in ("pixel_mask", "tile_mask"):
+            mask = _samples(processed, key) if form.combine == "samples" else found
+            outputs[key] = list(mask) if is_list and not (is_stacked or form.combine == "samples") else mask
+        elif plan.spec.patches is None or len(found):  # a class omits this output if it has no tiles
             outputs[key] = _converted(key, found, is_list=is_list or key in form.listed)
-    return outputs
+    return {**outputs, **form.shared}
 
 
-def _samples(processed: Processed) -> tuple[Array, Array]:
-    """Return pixel values (samples, tiles, channels, height, width) and a mask (samples, tiles, height, width)."""
-    images = [image if image.ndim == 4 else image[None] for image in processed.batch.outputs[processed.name]]
+def _samples(processed: Processed, name: str) -> Array:
+    """Return pixel values (samples, tiles, channels, height, width), or a mask (samples, tiles, height, width)."""
+    rank = 4 if name == processed.name else 3
+    images = [image if image.ndim == rank else image[None] for image in processed.batch.outputs[name]]
     samples = processed.per_sample(images)
-    most = max(sum(map(len, sample)) for sample in samples)
-    sides = [max(image.shape[axis] for image in images) for axis in (2, 3)]
-    values = np.zeros((len(samples), most, images[0].shape[1], *sides), np.float32)
-    mask = np.zeros((len(samples), most, *sides), np.int64)
-    for row, sample in enumerate(samples):
-        begin = 0
-        for image in sample:
-            tiles = slice(begin, begin := begin + len(image))
-            values[row, tiles, :, : image.shape[2], : image.shape[3]] = image
-            mask[row, tiles, : image.shape[2], : image.shape[3]] = 1
-    return values, mask
+    shape = [max(sides) for sides in zip(*(image.shape[1:] for image in images), strict=True)]
+    arrays = np.zeros((len(samples), max(sum(map(len, sample)) for sample in samples), *shape), images[0].dtype)
+    for row, sample in zip(arrays, samples, strict=True):
+        tiles = [tile for image in sample for tile in image]
+        row[: len(tiles)] = _first_rows(tiles, shape, arrays.dtype)
+    return arrays
 
 
 def _pairs(processed: Processed) -> Array:
@@ -175,21 +157,14 @@ def _first_rows(arrays: Sequence[Array], shape: Sequence[int], dtype: Any) -> Ar
 
 def _converted(key: str, values: Array, *, is_list: bool) -> Any:
     """Convert an output with numbers to the type that the classes with this output return."""
-    if key in ("num_local_patches", "num_patches", "num_soft_tokens_per_image"):
+    if values.shape[1:] == (1,):
         values = values[:, 0]
     if is_list and (key == "pixel_attention_mask" or values.ndim == 4):
         return list(values)
-    if is_list and key not in ("image_grid_hw", "image_grid_thw", "image_position_ids"):
+    if is_list and key not in ("image_grid_hw", "image_grid_thw", "image_merge_sizes", "image_position_ids"):
         rows = values.tolist()
-        return [*map(tuple, rows)] if key in ("image_sizes", "spatial_shapes") else rows
+        return [*map(tuple, rows)] if key.endswith("_sizes") or key == "spatial_shapes" else rows
     return values
-
-
-def _canvas_mask(processed: Processed) -> Array:
-    """Return one mask per image, with the fixed size of the canvas. It is true where the canvas contains the image."""
-    regions = [placed.placements[processed.name].region for placed in processed.batch.placed if placed]
-    ones = [np.ones((bottom - top, right - left), bool) for top, left, bottom, right in regions]
-    return _first_rows(ones, processed.batch.outputs[processed.name].shape[-2:], bool)
 
 
 def _split(processed: Processed, axis: int) -> list[list[int]]:
@@ -199,31 +174,19 @@ def _split(processed: Processed, axis: int) -> list[list[int]]:
 
 _BOTH = ("torchvision", "pil")
 _PATCHES = Form("concatenated", counted="count")
-_DETR = Form(stacks=("torchvision",), mask="pixel_mask")
-_MASKED = Form(mask="pixel_mask")
-_IDEFICS = Form("samples", mask="pixel_attention_mask", counted="all", required={"do_pad": True})
-_NO_TILES: dict[str, Callable[[Processed], Any]] = {"num_local_patches": lambda processed: [0] * len(processed.batch)}
-_SIZES: dict[str, Callable[[Processed], Any]] = {"original_sizes": lambda processed: processed.original_sizes}
-_ONE_TILE: dict[str, Callable[[Processed], Any]] = {"num_patches": lambda processed: [1] * len(processed.batch)}
+_DETR = Form(stacks=("torchvision",))
+_IDEFICS = Form("samples", counted="all", required={"do_pad": True})
 
 FORMS: dict[str, Form | None] = {
     **dict.fromkeys(DEFAULTS, Form()),
     **dict.fromkeys(PATCHED, _PATCHES),
     **dict.fromkeys(DETRS, _DETR),
-    "AriaImageProcessor": Form(
-        stacks=_BOTH,
-        others={"pixel_mask": _canvas_mask, "num_crops": lambda processed: 1},  # noqa: ARG005
-    ),
-    "BridgeTowerImageProcessor": _MASKED,
-    "Cohere2VisionImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
-    "Gemma3ImageProcessor": Form(others={"num_crops": lambda processed: [0] * len(processed.batch)}),
-    "DeepseekOcr2ImageProcessor": Form(counted="tiles", others=_NO_TILES),
+    "AriaImageProcessor": Form(stacks=_BOTH, shared={"num_crops": 1}),
+    "BridgeTowerImageProcessor": Form(),
+    "Cohere2VisionImageProcessor": Form("listed", counted="count"),
+    "DeepseekOcr2ImageProcessor": Form(counted="tiles"),
     "DeepseekVLHybridImageProcessor": Form(),
-    "UnlimitedOcrImageProcessor": Form(
-        counted="tiles",
-        listed=("num_local_patches", "patches_grid"),
-        others=_NO_TILES | {"patches_grid": lambda processed: [[1, 1]] * len(processed.batch)},
-    ),
+    "UnlimitedOcrImageProcessor": Form(counted="tiles", listed=("num_local_patches", "patches_grid")),
     "NemotronH_Omni_Reasoning_V3ImageProcessor": _PATCHES._replace(counted=None),
     "Inkling2ImageProcessor": None,
     "Lfm2VlImageProcessor": None,
@@ -232,37 +195,24 @@ FORMS: dict[str, Form | None] = {
     "Emu3ImageProcessor": Form(stacks=_BOTH, pads=True),
     "Gemma4ImageProcessor": Form(stacks=_BOTH),
     "Gemma4UnifiedImageProcessor": Form(stacks=_BOTH),
-    "GotOcr2ImageProcessor": Form("listed", counted="count", others=_ONE_TILE),
+    "GotOcr2ImageProcessor": Form("listed", counted="count"),
     "HunYuanVLImageProcessor": _PATCHES._replace(counted="grid"),
     "Idefics2ImageProcessor": _IDEFICS._replace(counted=None),
     "Idefics3ImageProcessor": _IDEFICS,
     "LlavaNextImageProcessor": Form("tiles"),
-    "LlavaOnevisionImageProcessor": Form(
-        "tiles",
-        is_single=True,
-        others={"batch_num_images": lambda processed: [each for each in processed.counts if each]},
-    ),
+    "LlavaOnevisionImageProcessor": Form("tiles", is_single=True),
     **dict.fromkeys((*DPTS, "Swin2SRImageProcessor", "ZoeDepthImageProcessor"), Form(pads=None)),
-    "Mask2FormerImageProcessor": _MASKED._replace(pads=True),
-    "MaskFormerImageProcessor": _MASKED._replace(pads=True),
-    "OneFormerImageProcessor": _MASKED._replace(
-        pads=True,
-        others={"task_inputs": lambda processed: ["the task is panoptic"]},  # noqa: ARG005
-    ),
-    "Ovis2ImageProcessor": Form("listed", others={"grids": lambda processed: [[1, 1]] * len(processed.batch)}),
+    "Mask2FormerImageProcessor": Form(pads=True),
+    "MaskFormerImageProcessor": Form(pads=True),
+    "OneFormerImageProcessor": Form(pads=True, shared={"task_inputs": ["the task is panoptic"]}),
+    "Ovis2ImageProcessor": Form("listed"),
     **dict.fromkeys(PAIRS, Form("pairs")),
     "PixtralImageProcessor": Form(stacks=_BOTH),
     "RfDetrImageProcessor": _DETR,
-    "Sam2ImageProcessor": Form(others=_SIZES),
-    "Sam3ImageProcessor": Form(others=_SIZES),
-    "SamImageProcessor": Form(others=_SIZES | {"reshaped_input_sizes": lambda processed: processed.resized_sizes}),
     "Siglip2ImageProcessor": Form(),
     "SmolVLMImageProcessor": _IDEFICS,
     "UltraVBertImageProcessor": _IDEFICS,
-    "VideoLlama3ImageProcessor": _PATCHES._replace(
-        others={"image_merge_sizes": lambda processed: np.full(len(processed.batch), processed.settings["merge_size"])}
-    ),
-    "ViltImageProcessor": _MASKED,
+    "ViltImageProcessor": Form(),
     **dict.fromkeys(
         (
             *("DeepseekVLImageProcessor", "DonutImageProcessor", "GLPNImageProcessor", "JanusImageProcessor"),

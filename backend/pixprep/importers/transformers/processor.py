@@ -28,7 +28,7 @@ from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PipelineError, needing, printable
 from pixprep.importers.transformers import CLASSES, Backend, from_transformers, processor_of, read_processor
 from pixprep.importers.transformers.batches import FORMS, Form, Processed, combined, split_info
-from pixprep.importers.transformers.classes import DETRS, ONLY_PIL
+from pixprep.importers.transformers.classes import ONLY_PIL
 from pixprep.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -282,8 +282,6 @@ class ImageProcessor:
         found = self._pipelines.get(key)
         if found is None:
             values = {**self._config, **changes, "return_row_col_info": None}
-            if self._name in DETRS and self._settings["pad_size"] is None:
-                values["do_pad"] = False  # this class pads the batch itself, and returns its mask
             found = from_transformers({**values, "image_processor_type": self._name}, backend=self._backend)
             for oldest in [*self._pipelines][: -MAX_CACHED + 1]:
                 self._pipelines.pop(oldest, None)  # another thread may remove the same pipeline

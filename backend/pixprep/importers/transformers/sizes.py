@@ -22,6 +22,7 @@ from pixprep.importers.transformers.classes import (
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
+    Constant,
     ImageSize,
     Normalize,
     Op,
@@ -37,6 +38,7 @@ from pixprep.pipeline.ops import (
     Tensor,
     TileCount,
     TileGridId,
+    TileMask,
     Tiles,
     TokenCount,
     changed,
@@ -422,7 +424,12 @@ def _tiled(fields: Fields, filter_: Filter, like: Like, family: Literal["got", "
     """
     size = _edges(fields, "size", ("height", "width"), is_square=True)
     if not fields.flag("crop_to_patches"):
-        return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], [_tensor()])
+        whole: list[Op] = [_tensor()]
+        if family == "ovis":
+            whole.append(Constant((1, 1), name="grids"))
+        elif family != "granite":
+            whole.append(Constant((1,), name="num_patches"))
+        return Made([Resize(height=size[0], width=size[1], filter=filter_, like=like)], whole)
     if size[0] != size[1]:
         fields.refuse("size", 'must have equal height and width if "crop_to_patches" is true')
     most = fields.length("max_patches", MAX_TILES)
@@ -468,7 +475,10 @@ def _idefics3(fields: Fields, filter_: Filter, like: Like) -> Made:
         else ResizeByRule(rule="idefics3", size=size, **how),
         ResizeByRule(rule="up", multiple=tile, again=True, **how),
     ]
-    return Made(resizes, [Tiles(tile_size=tile, thumbnail="last", thumbnail_of="tiles", name="pixel_values")])
+    outputs: list[Op] = [Tiles(tile_size=tile, thumbnail="last", thumbnail_of="tiles", name="pixel_values")]
+    if fields.flag("do_pad"):
+        outputs.append(TileMask(tile_size=tile, thumbnail="last", name="pixel_attention_mask"))
+    return Made(resizes, outputs)
 
 
 def _donut(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -603,14 +613,17 @@ def _deepseek_ocr(fields: Fields, filter_: Filter, like: Like, *, is_unlimited: 
     if not isinstance(colour, list | tuple) or len(colour) != 3 or any(each not in range(256) for each in colour):
         fields.refuse("background_color", "must be three integers from 0 to 255")
     how: dict[str, Any] = {"filter": filter_, "like": like}
+    undivided: list[Op] = [_tensor(), Constant((0,), name="num_local_patches")]
+    if is_unlimited:
+        undivided.append(Constant((1, 1), name="patches_grid"))
     if is_unlimited and not splits and whole <= fields.length("maximum_pad_value", MAX_SIDE):
-        return Made([Resize(height=whole, width=whole, **how)], [_tensor()])
+        return Made([Resize(height=whole, width=whole, **how)], undivided)
     geometry: list[Op] = [
         ResizeByRule(rule="longer_even", size=whole, **how),
         Pad(height=whole, width=whole, fill=tuple(colour)),
     ]
     if not splits:
-        return Made(geometry, [_tensor()])
+        return Made(geometry, undivided)
     most = fields.length("max_patches", MAX_TILES)
     fewest = fields.length("min_patches", most)
     if fewest < 2:

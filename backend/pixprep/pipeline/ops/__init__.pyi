@@ -65,11 +65,13 @@ from pixprep.pipeline.ops.op import changed as changed
 from pixprep.pipeline.ops.op import is_on as is_on
 from pixprep.pipeline.ops.op import op_name as op_name
 from pixprep.pipeline.ops.outputs import Boxes as Boxes
+from pixprep.pipeline.ops.outputs import Constant as Constant
 from pixprep.pipeline.ops.outputs import ImageSize as ImageSize
 from pixprep.pipeline.ops.outputs import Mask as Mask
 from pixprep.pipeline.ops.outputs import Masks as Masks
 from pixprep.pipeline.ops.outputs import OpticalFlow as OpticalFlow
 from pixprep.pipeline.ops.outputs import OriginalSize as OriginalSize
+from pixprep.pipeline.ops.outputs import PixelMask as PixelMask
 from pixprep.pipeline.ops.outputs import Points as Points
 from pixprep.pipeline.ops.outputs import ScaleFactor as ScaleFactor
 from pixprep.pipeline.ops.outputs import Target as Target
@@ -119,6 +121,7 @@ from pixprep.pipeline.ops.slices import SlicePatches as SlicePatches
 from pixprep.pipeline.ops.tiles import ResizeToTiles as ResizeToTiles
 from pixprep.pipeline.ops.tiles import TileCount as TileCount
 from pixprep.pipeline.ops.tiles import TileGridId as TileGridId
+from pixprep.pipeline.ops.tiles import TileMask as TileMask
 from pixprep.pipeline.ops.tiles import Tiles as Tiles
 from pixprep.pipeline.ops.tokens import PatchPositions as PatchPositions
 from pixprep.pipeline.ops.tokens import TokenCount as TokenCount

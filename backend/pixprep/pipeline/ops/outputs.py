@@ -22,9 +22,11 @@ from pixprep.pipeline.ops.limits import (
     need_8bit_values,
     need_channels,
     need_layout,
+    shown,
 )
 from pixprep.pipeline.ops.op import AnnotationOp, OutputOp, op_name, own_fields
 from pixprep.plan import inputs
+from pixprep.plan.geometry_steps import traits
 from pixprep.plan.lowered import Lowered, colour
 from pixprep.plan.output_plans import (
     AnnotationPlan,
@@ -40,6 +42,7 @@ from pixprep.plan.output_plans import (
 from pixprep.spec import (
     NO_PADDING,
     BoxFormat,
+    FlagDType,
     ImageSpec,
     Layout,
     MaskDType,
@@ -276,6 +279,84 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
     Example:
         {"op": "image_size", "dtype": "float32"}
     """
+
+
+class PixelMask(NumbersOp, frozen=True, tag="pixel_mask"):
+    """Defines an output: a mask ``[height, width]`` that is 1 for each pixel of the image, and 0 for padding.
+
+    The tensors of a batch are padded to the same size, and so are the masks, with 0. The mask corresponds to
+    ``pixel_mask`` of DETR and to ``pixel_attention_mask`` of Idefics 2.
+
+    Args:
+        padding: Value of the pixels that ops such as ``pad`` and ``center_crop`` add to the image: ``zero`` or, as for
+            BridgeTower, ``one``.
+        dtype: Dtype of the output.
+        max_size, min_height, min_width, multiple: as in ``tensor``.
+
+    Example:
+        {"op": "pixel_mask"}
+    """
+
+    padding: Literal["zero", "one"] = "zero"
+    dtype: FlagDType = "int64"
+    max_size: Length | None = None
+    min_height: Length | None = None
+    min_width: Length | None = None
+    multiple: Length | None = None
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """Return the spec of the output, whose sides are those of a ``tensor`` with the same fields.
+
+        Raises:
+            PipelineError: The image is a clip, or its size has no upper bound.
+        """
+        if image.frames is not None:
+            raise PipelineError("supports images, not clips")
+        sides = ("max_size", "min_height", "min_width", "multiple")
+        spec = Tensor(**{side: getattr(self, side) for side in sides}).infer(image)
+        pixels = spec.max_values and spec.max_values // spec.channels
+        shape, most = spec.shape[1:], spec.most[1:]
+        return replace(spec, shape=shape, most=most, dtype=self.dtype, layout=None, low=0, high=1, max_values=pixels)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        before.check_places()
+        is_zero = self.padding == "zero"
+        if is_zero and any(each.moves for each in traits(*before.levels)):
+            raise PipelineError("must come before ops that move pixels after a change of the pixel values")
+        if is_zero and before.resize is not None and any(step.may_pad for step in before.before):
+            raise PipelineError("does not support a pad before the resize, which blends the image with the padding")
+        plan = super().lower(before, spec)
+        return replace(plan, geometry=replace(before.geometry, most=self.max_size), is_full=not is_zero)
+
+
+class Constant(NumbersOp, frozen=True, tag="constant"):
+    """Defines an output: the same numbers for every image.
+
+    Some models have inputs that do not depend on the image, such as ``batch_num_images`` of LLaVA-OneVision.
+
+    Args:
+        values: Numbers of one image. The shape of the output is ``[len(values)]``.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "constant", "values": [1], "name": "batch_num_images"}
+    """
+
+    values: tuple[int | float, ...]
+    dtype: SizeDType = "int64"
+
+    def check(self) -> None:
+        if not self.values or not all(-(2**31) <= value < 2**31 for value in self.values):
+            raise PipelineError('"values" must be one or more numbers from -2^31 to 2^31 - 1')
+        if self.dtype != "float32" and any(value % 1 for value in self.values):
+            raise PipelineError(f'"values" must be integers for "dtype": "{self.dtype}", not {shown(self.values)}')
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        del image
+        return TensorSpec(shape=(len(self.values),), dtype=self.dtype, low=min(self.values), high=max(self.values))
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        return replace(super().lower(before, spec), geometry=None, values=self.values)
 
 
 class _MapOp(NumbersOp, frozen=True):

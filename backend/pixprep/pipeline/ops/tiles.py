@@ -16,7 +16,7 @@ from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.plan.tile_grids import Choice, Fit, TileGrid, grids_of
-from pixprep.spec import ImageSpec, TensorDType, TensorSpec
+from pixprep.spec import FlagDType, ImageSpec, TensorDType, TensorSpec
 
 MAX_TILES = 64
 TileNumber = Annotated[int, Within(1, MAX_TILES, " tiles")]
@@ -214,6 +214,51 @@ class TileCount(_TileOp, NumbersOp, frozen=True, tag="tile_count"):
     def grid_of(self, before: Lowered) -> PatchLayout:
         layout = Patches(self.tile_size).grid_of(before)
         return replace(layout, thumbnail=self.thumbnail, is_always=self.thumbnail_of_one, omits_one=self.omit_one)
+
+
+class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
+    """Defines an output: a mask ``[tiles, tile_size, tile_size]`` that is 1 for each pixel of each tile.
+
+    The output corresponds to ``pixel_attention_mask`` of Idefics 3. A client that pads the tiles of several images to
+    the same number of tiles pads the mask with 0.
+
+    Args:
+        tile_size, thumbnail, thumbnail_of_one, omit_one: as in ``tiles``.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "tile_mask", "tile_size": 364, "thumbnail": "last"}
+    """
+
+    dtype: FlagDType = "int64"
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        spec = self.spec_of(image, "float32")
+        size = (self.tile_size, self.tile_size)
+        return TensorSpec(
+            shape=(spec.shape[0], *size),
+            most=(spec.most[0], *size) if spec.most else (),
+            dtype=self.dtype,
+            low=0,
+            high=1,
+            patches=self._layout,
+        )
+
+    def grid_of(self, before: Lowered) -> PatchLayout:
+        del before
+        return self._layout
+
+    @property
+    def _layout(self) -> PatchLayout:
+        """Layout of the mask, whose tiles do not have a channel axis."""
+        return PatchLayout(
+            (self.tile_size, self.tile_size),
+            0,
+            is_flat=False,
+            thumbnail=self.thumbnail,
+            is_always=self.thumbnail_of_one,
+            omits_one=self.omit_one,
+        )
 
 
 class TileGridId(NumbersOp, frozen=True, tag="tile_grid_id"):

@@ -28,7 +28,7 @@ from pixprep.errors import ImageError, PipelineError, SetupError, in_words
 from pixprep.plan.steps.step import Step
 from pixprep.plan.steps.warps import Warp
 from pixprep.registry import load
-from pixprep.spec import DType, Layout, Matrix, TensorSpec
+from pixprep.spec import DType, Layout, Matrix, OperatorDType, TensorSpec
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Operator:
     function: Callable[..., Any] = field(repr=False)
     place: Place
     shape: tuple[int, ...] | None
-    dtype: DType | None
+    dtype: OperatorDType | None
     arrays: tuple[Arrays, ...]
     fields: type[msgspec.Struct] = field(repr=False)
     generator: str | None = field(default=None, repr=False)
@@ -318,7 +318,7 @@ def operator(
     version: int,
     place: Place = "levels",
     shape: Sequence[int] | None = None,
-    dtype: DType | None = None,
+    dtype: OperatorDType | None = None,
     arrays: Arrays | Sequence[Arrays] = "numpy",
     motion: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
@@ -375,8 +375,8 @@ def operator(
         raise TypeError(f"{name}: version must be an integer from 1 to {MAX_VERSION}, not {version!r}")
     if place not in get_args(Place) or not libraries or not {*libraries} <= {*get_args(Arrays)}:
         raise TypeError(f'{name}: place must be "levels" or "tensor", and arrays must be "numpy", "cupy" or both')
-    if dtype is not None and dtype not in get_args(DType):
-        raise TypeError(f"{name}: dtype must be one of {', '.join(get_args(DType))}, not {dtype!r}")
+    if dtype is not None and dtype not in get_args(OperatorDType):
+        raise TypeError(f"{name}: dtype must be one of {', '.join(get_args(OperatorDType))}, not {dtype!r}")
     sides = None if shape is None else tuple(shape)
     if sides is not None and (not sides or not all(isinstance(side, int) and side > 0 for side in sides)):
         raise TypeError(f"{name}: shape must be a tuple of positive integers, not {shape!r}")

@@ -9,12 +9,14 @@ from typing import get_args
 from pixprep.errors import PipelineError, printable
 from pixprep.pipeline.ops import (
     CenterCrop,
+    Constant,
     Crop,
     FirstOp,
     ImageSize,
     Letterbox,
     OriginalSize,
     Pad,
+    PixelMask,
     Resize,
     Tiles,
     op_name,
@@ -26,7 +28,7 @@ from pixprep.postprocessing.detections import TARGET_SIZES
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES, served_dims
-from pixprep.spec import DType, Layout, SizeDType, TensorSpec
+from pixprep.spec import DType, FlagDType, Layout, SizeDType, TensorSpec
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
 _TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
@@ -199,8 +201,8 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     if spec.dtype != dtype:
         wants = dtype or tensor.data_type.removeprefix("TYPE_") or "of an unsupported type"
         op = output.chain[-1]
-        sizes = get_args(SizeDType) if isinstance(op, OriginalSize | ImageSize) else ()
-        able = _TENSOR_DTYPES if spec.layout else sizes
+        dtypes = {OriginalSize: SizeDType, ImageSize: SizeDType, Constant: SizeDType, PixelMask: FlagDType}
+        able = _TENSOR_DTYPES if spec.layout else get_args(dtypes.get(type(op)))
         name = "tensor" if spec.layout else op_name(op)
         remedy = f"set {name} dtype to {dtype}" if dtype in able else f"export the model with {spec.dtype}"
         raise PipelineError(f'the pipeline returns {spec.dtype}, but input "{tensor.name}" is {wants}: {remedy}')

@@ -49,6 +49,7 @@ TRITON_TYPES: dict[DType, str] = {
     "uint8": "TYPE_UINT8",
     "int32": "TYPE_INT32",
     "int64": "TYPE_INT64",
+    "bool": "TYPE_BOOL",
 }
 _INPUT_TYPES = {"float32": "TYPE_FP32", "float64": "TYPE_FP64", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
