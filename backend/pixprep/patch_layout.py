@@ -32,13 +32,15 @@ class PatchLayout:
         channels: Number of channels. 0 means that the tensor is a mask, whose patches do not have a channel axis.
         merge: Height and width of a merge window in patches. The ``merge * merge`` patches of a window are consecutive
             in the tensor. Windows, and patches within a window, are in row-major order.
-        frames: Number of frames per patch. The image is repeated for each frame.
+        frames: Number of frames per patch. An image, and the last frame of a clip, is repeated to complete a patch.
         layout: Order of the values within a patch.
         fixed: Fixed number of patches, including padding. None means that the number depends on the image.
         thumbnail: Position of an additional patch that contains the whole image. None means that there is no such
             patch.
         is_always: Whether an image that consists of a single patch also has a thumbnail.
         omits_one: Whether the tensor is empty for an image that consists of a single patch.
+        is_clip: Whether the patches contain the frames of a clip. If false, a patch contains the same image in all of
+            its frames.
         is_flat: Whether the values of a patch form a single axis of the tensor. If false, a patch is an array (channels
             * frames, rows, columns) in the layout ``chw``, and (rows, columns, channels) in the layout ``hwc``, with
             the frames as the first axis if there are several.
@@ -54,6 +56,7 @@ class PatchLayout:
     thumbnail: Literal["first", "last"] | None = None
     is_always: bool = False
     omits_one: bool = False
+    is_clip: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -102,37 +105,50 @@ class PatchLayout:
         is_complete = height % rows == width % columns == 0
         return is_complete and (self.fixed is None or self.count(height, width) <= self.fixed)
 
-    def first(self, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the first frame of the first patch as a view (channels, rows, columns)."""
-        if self.layout == "chw":
-            planes: npt.NDArray[Any] = tensor[0].reshape(self.channels, self.frames, *self.size)[:, 0]
-            return planes
-        frame: npt.NDArray[Any] = tensor[0].reshape(self.frames, -1)[0]
-        if self.layout == "tchw":
-            return frame.reshape(self.channels, *self.size)
-        return frame.reshape(*self.size, self.channels).transpose(2, 0, 1)
+    def groups(self, frames: int) -> int:
+        """Return the number of patches along the time axis of a clip. The last frame completes the last patch."""
+        return -(-frames // self.frames)
 
-    def split(self, image: npt.NDArray[Any], tensor: npt.NDArray[Any]) -> None:
-        """Write the values of an image (channels, height, width) to its patches, (``count``, ``values``)."""
+    def slots(self, frame: int, frames: int) -> tuple[int, tuple[int, int]]:
+        """Return the positions of a frame of a clip of ``frames`` frames.
+
+        Returns:
+            Position along the time axis, and the range of the frames within a patch that contain the frame. An image,
+            and the last frame of a clip, is repeated to complete the patch.
+        """
+        group, begin = divmod(frame, self.frames)
+        return group, (begin, self.frames if frame == frames - 1 else begin + 1)
+
+    def blocks(self, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a view (patches, frames, channels, rows, columns) of a C-contiguous tensor of patches."""
+        count, frames, channels, size = len(tensor), self.frames, self.channels, self.size
+        if self.layout == "chw":
+            view = tensor.reshape(count, channels, frames, *size).swapaxes(1, 2)
+        elif self.layout == "tchw":
+            view = tensor.reshape(count, frames, channels, *size)
+        else:
+            view = np.moveaxis(tensor.reshape(count, frames, *size, channels), -1, 2)
+        assert np.may_share_memory(view, tensor) or not tensor.size, f"a copy of {tensor.strides}"
+        return view
+
+    def split(self, image: npt.NDArray[Any], blocks: npt.NDArray[Any]) -> None:
+        """Write the values of an image (channels, height, width) to every frame of its patches, see ``blocks``."""
         rows, columns = self.grid(*image.shape[1:])
         merge, (height, width) = self.merge, self.size
-        blocks = image.reshape(
+        windows = image.reshape(
             self.channels, rows // merge, merge, height, columns // merge, merge, width
         )  # channel, window row, patch row, pixel row, window column, patch column, pixel column
-        order = (1, 4, 2, 5, 3, 6, 0) if self.layout == "hwc" else (1, 4, 2, 5, 0, 3, 6)
-        patches = blocks.transpose(order).reshape(len(tensor), -1)
-        if self.layout == "chw":
-            each = patches.reshape(len(tensor), self.channels, 1, -1)
-            tensor.reshape(len(tensor), self.channels, self.frames, -1)[...] = np.broadcast_to(
-                each, (len(tensor), self.channels, self.frames, each.shape[-1])
-            )
-        else:
-            tensor.reshape(len(tensor), self.frames, -1)[...] = patches[:, None]
+        blocks[...] = windows.transpose(1, 4, 2, 5, 0, 3, 6).reshape(len(blocks), 1, *blocks.shape[2:])
 
-    def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
-        """Return the shape of the tensor for an image of this size. Only ``ViewLayout`` uses the other arguments."""
+    def shape_of(
+        self, height: int, width: int, frames: int = 1, cuts: Size = (1, 1), whole: Size | None = None
+    ) -> tuple[int, ...]:
+        """Return the shape of the tensor for an image or clip of this size.
+
+        Only ``ViewLayout`` uses the other arguments.
+        """
         del cuts, whole
-        return self.fixed or self.total(height, width), *self.shape
+        return self.fixed or self.groups(frames) * self.total(height, width), *self.shape
 
     def __str__(self) -> str:
         order = "channel, frame, row, column" if self.frames > 1 else "channel, row, column"
@@ -158,22 +174,26 @@ class ViewLayout(PatchLayout):
     max_views: int
     numbers: int | None = None
 
-    def views(self, height: int, width: int, cuts: Size, whole: Size | None) -> list[Size]:
+    def views(self, height: int, width: int, frames: int, cuts: Size, whole: Size | None) -> list[Size]:
         """Return the number of rows and columns of patches in each view.
 
         Args:
             height: Height of the grid of slices in pixels.
             width: Width of the grid of slices in pixels.
+            frames: Number of frames, which is 1.
             cuts: Number of rows and columns of slices.
             whole: Height and width of the whole image, or None if the whole image is not one of the views.
         """
+        del frames
         slices = [self.grid(height // cuts[0], width // cuts[1])] * prod(cuts)
         others = [] if whole is None else [self.grid(*whole)]
         return [*others, *slices] if self.thumbnail == "first" else [*slices, *others]
 
-    def shape_of(self, height: int, width: int, cuts: Size = (1, 1), whole: Size | None = None) -> tuple[int, ...]:
+    def shape_of(
+        self, height: int, width: int, frames: int = 1, cuts: Size = (1, 1), whole: Size | None = None
+    ) -> tuple[int, ...]:
         """Return the shape of the tensor of an image; the arguments are those of ``views``."""
-        views = self.views(height, width, cuts, whole)
+        views = self.views(height, width, frames, cuts, whole)
         if self.numbers is not None:
             return len(views), self.numbers
         if self.fixed is not None:

@@ -115,6 +115,7 @@ class ImageSpec:
     Attributes:
         frames: Number of frames, which all have the same size. None means a single image.
         clips: Number of clips of ``frames // clips`` frames each. None means that the frames are a single clip.
+        is_frames_open: Whether the number of frames depends on the clip. ``frames`` is then the maximum.
         height, width: Size in pixels. None means that it differs from image to image.
         min_height, min_width: Minimum size in pixels.
         max_height, max_width: Maximum size in pixels. None means unlimited.
@@ -122,12 +123,14 @@ class ImageSpec:
         low, high: Range of the values.
         multiples: Factors that the height and the width always have.
         max_pixels: Maximum number of pixels. None means the product of the maximum height and width.
+        max_clip_pixels: Maximum number of pixels in all frames. None means ``frames`` times ``max_pixels``.
         values: ``levels``: uint8 from the decoder or the resize. ``real``: float32 in the same range, from a resize
             that does not round. ``normalized``: the result of ``normalize``.
     """
 
     frames: int | None = None
     clips: int | None = None
+    is_frames_open: bool = False
     height: int | None = None
     width: int | None = None
     min_height: int = 1
@@ -140,6 +143,7 @@ class ImageSpec:
     values: Values = "levels"
     multiples: tuple[int, int] = (1, 1)
     max_pixels: int | None = None
+    max_clip_pixels: int | None = None
 
     @property
     def channels(self) -> int:
@@ -154,10 +158,12 @@ class ImageSpec:
         """Return the same image with ``least`` and ``most`` as bounds of (height, width), in pixels."""
         height, width = (low if low == high else None for low, high in zip(least, most, strict=True))
         bounds = dict(zip(("min_height", "min_width", "max_height", "max_width"), (*least, *most), strict=True))
-        return replace(self, height=height, width=width, multiples=(1, 1), max_pixels=None, **bounds)  # type: ignore[arg-type]
+        free = replace(self, multiples=(1, 1), max_pixels=None, max_clip_pixels=None)
+        return replace(free, height=height, width=width, **bounds)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
-        size = f"{f'{self.frames} x ' if self.frames else ''}{self.height or '?'} x {self.width or '?'}"
+        frames = f"{'up to ' * self.is_frames_open}{self.frames} x " if self.frames else ""
+        size = f"{frames}{self.height or '?'} x {self.width or '?'}"
         values = f"{self.low:g}..{self.high:g}" if self.values == "levels" else f"{self.low:.4g}..{self.high:.4g}"
         return f"{size} {self.color}, {'uint8' if self.values == 'levels' else 'real'} {values}"
 
@@ -408,14 +414,19 @@ class TensorSpec:
         return tuple(side if length == -1 else length for side, length in zip(sides, self.shape, strict=True))
 
     def shape_of(
-        self, height: int, width: int, cuts: tuple[int, int] = (1, 1), whole: tuple[int, int] | None = None
+        self,
+        height: int,
+        width: int,
+        frames: int = 1,
+        cuts: tuple[int, int] = (1, 1),
+        whole: tuple[int, int] | None = None,
     ) -> tuple[int, ...]:
         """Return the shape of the tensor for an image that reaches this output with the size ``height`` x ``width``.
 
-        ``cuts`` and ``whole`` describe its slices, as in ``ViewLayout``.
+        ``frames`` is the number of frames of a clip. ``cuts`` and ``whole`` describe slices, as in ``ViewLayout``.
         """
         if self.patches is not None:
-            return self.patches.shape_of(height, width, cuts, whole)
+            return self.patches.shape_of(height, width, frames, cuts, whole)
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
         layout = self.layout or "hw"  # a mask
         return tuple(sides.get(axis, length) for axis, length in zip(layout, self.shape, strict=True))

@@ -223,10 +223,10 @@ def test_values_are_looked_up_for_patches_of_any_width(dtype, order):
         table = rng.integers(0, 255, (channels, 256)).astype(dtype)
         image = pixels(rows, columns, 4, seed=width)[:, :, :channels]
         tensor, expected = np.full((2, layout.count(rows, columns) + 2, layout.values), 77, dtype)
-        grid, first = resize.grid(layout, tensor[1:-1], columns)
+        grid, first = resize.grid(layout, layout.blocks(tensor[1:-1]), columns)
         resize.look_up(image, table, first, grid)
         whole = np.stack([table[plane][image[:, :, plane]] for plane in range(channels)])
-        layout.split(whole, expected[1:-1])
+        layout.split(whole, layout.blocks(expected[1:-1]))
         assert np.array_equal(tensor, expected), (channels, width, frames, merge)
 
 

@@ -36,6 +36,7 @@ RULES = {
     "pillow_contain": {"size": 60, "width": 50},
     "pillow_thumbnail": {"size": 60, "width": 50},
     "keep": {"size": 1000},
+    "square": {"size": 70},
     "longer_down": {"size": 70},
     "text_max": {"size": 70, "max_size": 200, "multiple": 8},
     "text_min": {"size": 70, "max_size": 90, "multiple": 8},

@@ -44,6 +44,68 @@ def frame_by_frame(frames, ops, **tensor):
     return np.stack(engine.run([png(frame) for frame in frames]))
 
 
+def divided(frames, patch, merge, per_patch, order):
+    """Divide frames (t, 3, height, width) into patches in the order of Qwen2-VL, with NumPy."""
+    frames = np.concatenate([frames, *[frames[-1:]] * (-len(frames) % per_patch)])
+    times, rows, columns = len(frames) // per_patch, frames.shape[2] // patch, frames.shape[3] // patch
+    split = frames.reshape(times, per_patch, 3, rows // merge, merge, patch, columns // merge, merge, patch)
+    axes = {"chw": (2, 1, 5, 8), "tchw": (1, 2, 5, 8), "hwc": (1, 5, 8, 2)}[order]
+    return split.transpose(0, 3, 6, 4, 7, *axes).reshape(times * rows * columns, -1), [times, rows, columns]
+
+
+@pytest.mark.parametrize("order", ["chw", "tchw", "hwc"])
+@pytest.mark.parametrize(("count", "per_patch"), [(1, 1), (5, 1), (4, 2), (5, 2), (5, 3), (2, 4)])
+@pytest.mark.parametrize("ops", [[], [pp.solarize(99)]], ids=["direct", "with a step on pixel values"])
+def test_patches_of_a_clip_contain_its_frames_in_order(ops, count, per_patch, order):
+    geometry = [pp.resize(height=32, width=64), *ops, pp.normalize(mean=0.4, std=0.2)]
+    sizes = {"merge_size": 2, "temporal_patch_size": per_patch}
+    outputs = [pp.patches(8, layout=order, **sizes), pp.patch_grid(8, order="thw", **sizes), pp.token_count(8, **sizes)]
+    clips = [made("h264.mp4"), b"no clip", made("vp9.webm")]
+    with pp.Engine(pp.Pipeline([pp.decode_video(frames=count), *geometry, *outputs]), threads=2) as engine:
+        batch = engine.run_batch(clips)
+        assert batch.errors[1].reason == "UNKNOWN_FORMAT"
+        for row in (0, 2):
+            frames = frame_by_frame(frames_of(clips[row], batch.placed[row].frames), geometry)
+            wanted, grid = divided(frames, 8, 2, per_patch, order)
+            np.testing.assert_array_equal(batch.outputs["patches"][row], wanted)
+            assert batch.outputs["patch_grid"][row].tolist() == grid
+            assert batch.outputs["token_count"][row].tolist() == [len(wanted) // 4]
+
+
+def test_a_number_of_frames_that_depends_on_the_clip_determines_the_size_of_the_frames():
+    first = pp.decode_video(frames=20, rate=6, min_frames=2, frames_multiple=2, sample="segments")
+    budget = pp.resize_to_pixels(
+        multiple=16, min_pixels=5000, max_pixels=40_000, frames="clip", temporal_patch_size=2, filter="bicubic"
+    )
+    sizes = {"merge_size": 2, "temporal_patch_size": 2}
+    pipeline = pp.Pipeline([first, budget, pp.patches(8, **sizes), pp.patch_grid(8, order="thw", **sizes)])
+    clips = [clip("h264.mp4", count) for count in (1, 7, 35, 70)]
+    with pp.Engine(pipeline) as engine:
+        batch = engine.run_batch(clips)
+    assert "1 frames: the clip is too short for 6 frames per second (2 to 20 frames, a multiple of 2)" in str(
+        batch.errors[0]
+    )
+    grids = [batch.outputs["patch_grid"][row].tolist() for row in (1, 2, 3)]
+    assert [len(placed.frames) for placed in batch.placed[1:]] == [2, 6, 14]
+    assert grids == [[1, 12, 20], [3, 6, 12], [7, 4, 8]]
+    for row, grid in zip((1, 2, 3), grids, strict=True):
+        assert batch.outputs["patches"][row].shape == (np.prod(grid), 384)
+        assert np.prod(grid) <= pipeline.outputs["patches"].spec.largest[0]
+    assert [*pipeline.outputs] == ["patches", "patch_grid"]
+
+
+def test_frames_of_a_clip_are_tiles():
+    ops = [pp.resize(height=32, width=64), pp.normalize()]
+    first = pp.decode_video(frames=9, rate=3, sample="rounded")
+    with pp.Engine(pp.Pipeline([first, *ops, pp.tiles(32), pp.tile_count(32)])) as engine:
+        batch = engine.run_batch([made("h264.mp4")])
+    frames = frame_by_frame(frames_of(made("h264.mp4"), batch.placed[0].frames), ops)
+    assert batch.placed[0].frames == (0, 12, 23, 34, 46, 58, 69)  # round(i * 69 / 6), ties to even
+    tiles = frames.reshape(7, 3, 32, 2, 32).transpose(0, 3, 1, 2, 4).reshape(14, 3, 32, 32)
+    np.testing.assert_array_equal(batch.outputs["tiles"][0], tiles)
+    assert batch.outputs["tile_count"].tolist() == [[14]]
+
+
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("layout", ["tchw", "thwc", "cthw", "hwct", "1ctwh"])
 def test_a_clip_equals_its_frames_through_the_same_ops(layout, threads):

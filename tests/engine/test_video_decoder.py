@@ -27,7 +27,7 @@ def chosen(*indices):
 
 
 def uniform(frames, count=9):
-    return Sampling(frames=count, rule="uniform", repeats=True).indices(frames.times)
+    return Sampling(frames=count, rule="uniform", short="repeat").indices(frames.times)
 
 
 def every_frame(encoded, form="rgb24"):

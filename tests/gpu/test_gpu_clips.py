@@ -72,6 +72,40 @@ def test_the_requested_frames_of_a_clip_are_decoded(mock_nvdec, name):
     assert mock_nvdec.made > 4
 
 
+SIZES = {"merge_size": 2, "temporal_patch_size": 2}
+BUDGET = pp.resize_to_pixels(multiple=16, max_pixels=30_000, frames="clip", temporal_patch_size=2, like="torchvision")
+LANCZOS = {"filter": "lanczos", "like": "torchvision"}
+SMOLVLM = [pp.resize_by_rule(rule="idefics3", size=70, **LANCZOS)]
+SMOLVLM += [pp.resize_by_rule(rule="square", size=32, again=True, **LANCZOS)]
+BY_TIME = pp.decode_video(frames=9, rate=3, sample="rounded")
+PATCHED = {
+    "Qwen3-VL": [BY_TIME, BUDGET, pp.normalize(), pp.patches(8, **SIZES), pp.patch_grid(8, order="thw", **SIZES)],
+    "three frames per patch": [
+        pp.decode_video(frames=5), AFTER[0], pp.solarize(99), pp.patches(10, layout="tchw", temporal_patch_size=3)
+    ],
+    "interleaved": [pp.decode_video(frames=4), AFTER[0], pp.patches(10, layout="hwc", temporal_patch_size=2)],
+    "two resizes": [BY_TIME, *SMOLVLM, pp.normalize(), pp.tiles(32), pp.tile_count(32)],
+    "on the host": [
+        pp.decode_video(frames=3), AFTER[0], pp.gaussian_blur(5, 1.0, like="opencv"),
+        pp.patches(10, temporal_patch_size=2),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PATCHED)
+def test_patches_of_clips_equal_the_cpu(mock_nvdec, case):
+    pipeline = pp.Pipeline(PATCHED[case])
+    encoded = [made("h264.mp4"), b"no clip", clip("vp9.webm", 21)]
+    with pp.Engine(pipeline, device="gpu") as engine, pp.Engine(pipeline) as cpu:
+        ours, theirs = engine.run_batch(encoded), cpu.run_batch(encoded)
+    assert [error and error.reason for error in ours.errors] == [None, "UNKNOWN_FORMAT", None]
+    for name, values in theirs.outputs.items():
+        for row in (0, 2):
+            assert values[row].any()
+            np.testing.assert_array_equal(np.asarray(ours.outputs[name][row]), values[row])
+    assert (mock_nvdec.made > 4) == (case != "on the host")
+
+
 @pytest.mark.parametrize("name", ["h264-open.mkv", "h265.mp4", "vp9.webm", "av1.webm"])
 def test_a_clip_cut_between_key_frames_begins_at_the_same_frame_as_on_the_cpu(mock_nvdec, name):
     encoded = clip(name, cut=5)

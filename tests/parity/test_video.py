@@ -13,7 +13,9 @@ import pixprep as pp
 from pixprep.engine.decoders import Limits
 from pixprep.engine.decoders.clips import ffmpeg
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers.classes import VIDEO_DEFAULTS
+from pixprep.importers.transformers.patches import VIDEO_PATCHED
+from pixprep.importers.transformers.sizes import VIDEO_SIZED
+from pixprep.importers.transformers.videos import VIDEOS
 from support.clips import CODECS, clip
 
 av = pytest.importorskip("av")
@@ -85,26 +87,35 @@ SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
 
 
 def result_of(processor, frames, **options):
-    """Return the frames that a video processor of transformers returns."""
-    found = processor(np.stack(frames), return_tensors="np", **options)
+    """Return the outputs of a video processor of transformers for one clip, as lists of arrays without the batch."""
+    found = dict(processor(np.stack(frames), return_tensors="np", **options))
+    if "video_grid_thw" in found:
+        return [np.asarray(found["pixel_values_videos"]), np.asarray(found["video_grid_thw"])[0]]
     (name,) = found.keys() & {"pixel_values", "pixel_values_videos"}
-    return np.asarray(found[name][0])
+    return [np.asarray(found[name][0])]
 
 
-@pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
+def assert_equal(outputs, wanted):
+    for ours_, theirs in zip(outputs, wanted, strict=False):
+        np.testing.assert_array_equal(ours_, theirs)
+
+
+@pytest.mark.parametrize("kind", VIDEOS)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_import_of_a_video_processor_equals_it(kind, size):
     transformers = pytest.importorskip("transformers")
     encoded = clip("h264.mp4", 20, height=size[0], width=size[1])
-    pipeline = from_transformers({"video_processor_type": kind}, frames=4)
-    (tensor,) = pp.Engine(pipeline).run([encoded])
+    pipeline = from_transformers({"video_processor_type": kind, "do_sample_frames": False}, frames=4)
+    with pp.Engine(pipeline, threads=1) as engine:
+        outputs = engine.run([encoded])
     frames = [frame[:, :, :3] for frame in ffmpeg.decode(encoded, lambda _: [0, 6, 12, 19], Limits()).frames]
-    processor = getattr(transformers, kind)()
+    processor = getattr(transformers, kind)(do_sample_frames=False)
     wanted = result_of(processor, frames)
-    np.testing.assert_array_equal(tensor, wanted)
-    assert not np.array_equal(result_of(processor, frames[::-1]), wanted)
+    assert_equal(outputs, wanted)
+    assert not np.array_equal(result_of(processor, frames[::-1])[0], wanted[0])
 
 
+SMALL = {"shortest_edge": 4000, "longest_edge": 200_000}
 SAMPLES = {
     "LlavaOnevisionVideoProcessor": {"num_frames": 6},
     "LlavaNextVideoVideoProcessor": {"num_frames": 7, "crop_size": {"height": 160, "width": 200}},
@@ -112,6 +123,15 @@ SAMPLES = {
     "VJEPA2VideoProcessor": {"num_frames": 3, "crop_size": {"height": 160, "width": 160}},
     "InternVLVideoProcessor": {"num_frames": 8},
     "InternVLVideoProcessor, from the first": {"num_frames": 8, "initial_shift": False},
+    "InternVLVideoProcessor, by time": {"fps": 5},
+    "LlavaOnevisionVideoProcessor, by time": {"fps": 4, "size": {"height": 96, "width": 96}},
+    "Qwen2VLVideoProcessor": {"num_frames": 7, "size": SMALL},
+    "Qwen2VLVideoProcessor, by time": {"fps": 6, "size": SMALL, "max_frames": 10},
+    "Qwen3VLVideoProcessor": {"num_frames": 9, "fps": None, "size": SMALL},
+    "Qwen3VLVideoProcessor, by time": {"fps": 3, "size": SMALL, "min_frames": 5, "max_frames": 7},
+    "Qwen3VLVideoProcessor, small frames": {"fps": 2, "size": {"shortest_edge": 9000, "longest_edge": 16000}},
+    "SmolVLMVideoProcessor": {"fps": 5, "num_frames": 8, "size": {"longest_edge": 200}},
+    "SmolVLMVideoProcessor, short": {"fps": 0.1, "num_frames": 3, "max_image_size": {"longest_edge": 98}},
 }
 
 
@@ -121,20 +141,60 @@ def test_the_frames_are_selected_as_by_the_class(case, count):
     transformers = pytest.importorskip("transformers")
     kind, fields = case.split(",")[0], {**SAMPLES[case], "do_sample_frames": True}
     encoded = clip("h264.mp4", count, height=120, width=160)
-    (tensor,) = pp.Engine(from_transformers({"video_processor_type": kind, **fields})).run([encoded])
+    limit = 64 if "fps" in fields and kind not in VIDEO_PATCHED | VIDEO_SIZED else None
+    with pp.Engine(from_transformers({"video_processor_type": kind, **fields}, frames=limit), threads=1) as engine:
+        outputs = [np.asarray(output) for output in engine.run([encoded])]
     frames = ffmpeg.decode(encoded, lambda _: range(count), Limits(max_image_bytes=1 << 28)).frames
     processor = getattr(transformers, kind)(**fields)
-    metadata = {"total_num_frames": count, "fps": 25.0}
+    metadata = {"total_num_frames": count, "fps": 30.0, "duration": count / 30.0}
     wanted = result_of(processor, [frame[:, :, :3] for frame in frames], video_metadata=metadata)
-    np.testing.assert_array_equal(tensor, wanted)
+    assert_equal(outputs, wanted)
+    if len(outputs) > len(wanted):
+        assert outputs[1].tolist() == [len(wanted[0])]
 
 
-@pytest.mark.parametrize("kind", VIDEO_DEFAULTS)
+RATES = [0.1, 0.4, 1, 2, 2.5, 7, 30]
+
+
+@pytest.mark.parametrize("kind", ["LlavaOnevision", "InternVL", "Qwen2VL", "Qwen3VL", "SmolVLM"])
+def test_the_same_indices_are_selected_for_all_lengths_and_rates(kind):
+    transformers = pytest.importorskip("transformers")
+    metadata, name, compared = transformers.video_utils.VideoMetadata, f"{kind}VideoProcessor", 0
+    processor = getattr(transformers, name)()
+    config = {"video_processor_type": name, "do_sample_frames": True, "max_frames": 96, "size": None}
+    config = {key: value for key, value in config.items() if key != "max_frames" or "Qwen" in kind}
+    for fps in RATES:
+        most = 96 if "Qwen" in kind else 64 if kind == "SmolVLM" else 4096
+        size = {"size": {"height": 16, "width": 16}} if most == 4096 else {"size": VIDEOS[name]["size"]}
+        if "Qwen" in kind:
+            size = {"size": SMALL}
+        sampling = from_transformers({**config, **size}, frames=most, fps=fps).ops[0].sampling
+        for count in [*range(1, 130), 480, 719, 720, 1801, 4000]:
+            for rate in (8.0, 15.0, 23.976, 25.0, 29.97, 30.0, 59.94):
+                given = metadata(total_num_frames=count, fps=rate, duration=count / rate)
+                limits = {"max_frames": 96} if kind == "Qwen2VL" else {"num_frames": 64} if kind == "SmolVLM" else {}
+                processor.max_frames = 96
+                try:
+                    wanted = np.asarray(processor.sample_frames(given, fps=fps, **limits)).tolist()
+                except (ValueError, ZeroDivisionError):  # the class selects no frame, or more than the clip has
+                    continue
+                if len(wanted) > most or wanted[-1] >= count:
+                    continue  # the rounding error of InternVL's class, see docs/video.md
+                compared += 1
+                assert sampling.indices([Fraction(index, 25) for index in range(count)], (), rate) == wanted, (
+                    fps,
+                    count,
+                    rate,
+                )
+    assert compared > 3000
+
+
+@pytest.mark.parametrize("kind", VIDEOS)
 def test_the_defaults_equal_the_class(kind):
     transformers = pytest.importorskip("transformers")
     processor = getattr(transformers, kind)()
-    for field, value in VIDEO_DEFAULTS[kind].items():
-        theirs = getattr(processor, field)
+    for field, value in VIDEOS[kind].items():
+        theirs = getattr(processor, field, None)
         theirs = {key: side for key, side in dict(theirs).items() if side} if hasattr(theirs, "keys") else theirs
         assert theirs == (pytest.approx(value) if isinstance(value, float) else value), field
 
@@ -149,10 +209,16 @@ def test_unsupported_video_processors_are_rejected():
         ),
         (
             {"video_processor_type": "VideoMAEVideoProcessor", "do_sample_frames": True, "fps": 2},
-            {"frames": 8},
-            "depends on the clip, which is not supported: set num_frames instead",
+            {},
+            "does not limit the number of frames that fps selects",
         ),
-        ({"video_processor_type": "Qwen2VLVideoProcessor"}, {"frames": 8}, "is not supported"),
+        ({"video_processor_type": "Glm4vVideoProcessor"}, {"frames": 8}, "is not supported"),
+        (
+            {"video_processor_type": "Qwen3VLVideoProcessor", "cap_pixels_per_frame": True},
+            {},
+            '"cap_pixels_per_frame": True is not supported for this class unless it is false',
+        ),
+        ({"video_processor_type": "Qwen3VLVideoProcessor", "num_frames": 8}, {}, "contradicts num_frames"),
         ({"image_processor_type": "ViTImageProcessor"}, {"frames": 8}, "applies only to video processors"),
     ):
         with pytest.raises(pp.PipelineError, match=message):

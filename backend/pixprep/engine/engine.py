@@ -27,6 +27,7 @@ from pixprep.plan.answers import Answers
 from pixprep.plan.inputs import Row, check_inputs
 from pixprep.plan.inputs import rows as input_rows
 from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.placement import Placement
 from pixprep.plan.plan import NEEDS_NUMBERS, Place
 
 _ABANDONED = ImageError("ABANDONED", "the client cancelled the request")
@@ -412,16 +413,21 @@ class Engine:
                 numbers = self.plan.numbers[name].numbers(placed.height, placed.width, placed.placements.get(name))
                 array[row] = np.asarray(numbers, spec.dtype) if spec.is_open else numbers
             return {}
-        if self.plan.clip is not None:
+        if self.plan.clip is not None and self.plan.outputs[name].spec.patches is None:
             clips = {row: self._write_clip(name, clip, array[row]) for row, clip in images.items()}
             return {row: error for row, error in clips.items() if error is not None}
-        spec, placements = self.plan.tensors[name].spec, [image.placed.placements[name] for image in images.values()]
-        if spec.is_open:
-            for row, placement in zip(images, placements, strict=True):
+        spec = self.plan.tensors[name].spec
+        rows, pixels, placements = list[int](), list[Any](), list[Placement]()
+        for row, image in images.items():
+            placement = image.placed.placements[name]
+            if spec.is_open:
                 array[row] = self._device.empty(spec.shape_of(*placement.views), spec.dtype)
-        pixels = [image.pixels for image in images.values()]
-        failed = self._kernels[name].run(pixels, placements, array, [*images])
-        return {row: failed[index] for index, row in enumerate(images) if index in failed} if failed else {}
+            frames = [image.pixels] if self.plan.clip is None else image.pixels  # the patches of a clip
+            rows += [row] * len(frames)
+            pixels += frames
+            placements += [placement._replace(frame=index) if index else placement for index in range(len(frames))]
+        failed = self._kernels[name].run(pixels, placements, array, rows)
+        return {rows[index]: error for index, error in failed.items()} if failed else {}
 
     def _set_errors(self, batch: Batch, errors: Mapping[int, ImageError]) -> None:
         """Store the errors of failed rows, and fill their outputs with zeros."""

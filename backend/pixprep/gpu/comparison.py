@@ -96,11 +96,12 @@ def _fault(kernel: Kernel, plan: TensorPlan) -> str | None:
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
     shapes = [plan.spec.shape_of(*placement.views) for placement in placements]
+    is_clip = plan.spec.patches is not None and plan.spec.patches.is_clip  # the placements are those of one frame
     whole: Any
     outs: Any
     whole, outs = (
         [empty(shape, plan.spec.dtype) for shape in shapes]
-        if plan.spec.is_open
+        if plan.spec.is_open or is_clip
         else empty((len(shapes), *plan.spec.shape), plan.spec.dtype)
         for empty in (np.empty, cupy.empty)
     )

@@ -32,15 +32,15 @@ class HostKernel:
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
     ) -> Mapping[int, ImageError]:
         """See ``Kernel.run``. The images are on the host, and each tensor is copied to the GPU."""
-        hosts = [_pinned(outs[place].shape, outs[place].dtype) for place in places]
-        failed = self._kernel.run(images, placements, hosts, range(len(hosts)))
+        hosts = {place: _pinned(outs[place].shape, outs[place].dtype) for place in places}  # frames share a tensor
+        failed = self._kernel.run(images, placements, hosts, places)
         lane = current_lane()
-        for host, place in zip(hosts, places, strict=True):
+        for place, host in hosts.items():
             if outs[place].flags.c_contiguous:
                 outs[place].data.copy_from_host_async(host.ctypes.data, host.nbytes, lane.stream)
             else:
                 lay(cupy.asarray(host), outs[place])
-        lane.held += hosts
+        lane.held += hosts.values()
         return failed or {}
 
 

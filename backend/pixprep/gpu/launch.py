@@ -144,7 +144,7 @@ def _tensor_options(plan: TensorPlan) -> list[str]:
         f"-DPATCH_WIDTH={width}",
         f"-DMERGE={patches.merge if patches else 1}",
         f"-DSLICES={int(isinstance(patches, ViewLayout))}",
-        f"-DFRAMES={patches.frames if patches else 1}",
+        f"-DFRAMES={patches.frames if patches and not patches.is_clip else 1}",
         f"-DFRAME_STRIDE={patches.frame_size if patches else 0}",
     ]
 

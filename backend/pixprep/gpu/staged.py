@@ -61,7 +61,9 @@ def placements_of(geometry: Geometry, placement: Placement, height: int, width: 
         size, thumbnail = found[-1].size, placement.thumbnail
         small = None if thumbnail is None else _placed(cast("Resample", thumbnail.levels[-1]), (), *size)
         found.append(_placed(None, (), *size)._replace(thumbnail=small))
-    found[-1] = found[-1]._replace(erasures=placement.erasures, cuts=placement.cuts)
+    found[-1] = found[-1]._replace(
+        erasures=placement.erasures, cuts=placement.cuts, frames=placement.frames, frame=placement.frame
+    )
     return found
 
 

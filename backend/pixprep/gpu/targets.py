@@ -44,13 +44,26 @@ def split(
     targets = {id(placement): _targets(spec.patches, placement) for placement in placements}
     found = [targets[id(placement)] for placement in placements]
     rows = [
-        (image, placement, tensor + offset * size, layout)
-        for image, tensor, (parts, _) in zip(images, tensors, found, strict=True)
+        (image, placement, tensor + (begin + offset) * size, layout)
+        for image, whole, tensor, (parts, _) in zip(images, placements, tensors, found, strict=True)
+        for begin in _begins(spec.patches, whole)
         for placement, offset, layout in parts
     ]
     layouts = np.array([row[3] for row in rows], structs.LAYOUT)
     all_targets = Targets([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], layouts)
     return all_targets, [is_padded for _, is_padded in found]
+
+
+def _begins(patches: PatchLayout, placement: Placement) -> list[int]:
+    """Return the positions in the tensor, in values, at which an image or a frame of a clip is written.
+
+    The kernels write an image to all frames of its patches, but a frame of a clip only to one frame of its patches.
+    """
+    if not patches.is_clip:
+        return [0]
+    group, slots = patches.slots(placement.frame, placement.frames)
+    first = group * patches.total(*placement.size) * patches.values
+    return [first + slot * patches.frame_size for slot in range(*slots)]
 
 
 def _targets(patches: PatchLayout, placement: Placement) -> tuple[list[tuple[Placement, int, tuple[Any, ...]]], bool]:
@@ -71,7 +84,7 @@ def _targets(patches: PatchLayout, placement: Placement) -> tuple[list[tuple[Pla
     parts = [(placement, cuts)] * (total > 0)
     if thumbnail is not None:
         parts.insert(0 if patches.thumbnail == "first" else 1, (thumbnail, (1, 1)))
-    strides, patch_stride = patches.first(np.empty((1, *patches.shape), np.uint8)).strides, patches.values
+    strides, patch_stride = patches.blocks(np.empty((1, *patches.shape), np.uint8))[0, 0].strides, patches.values
     if isinstance(patches, ViewLayout) and view is None:  # the patches are side by side
         rows, patch_stride = patches.size
         strides = rows * total * patch_stride, total * patch_stride, 1

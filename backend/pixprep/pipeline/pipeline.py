@@ -24,6 +24,7 @@ from pixprep.pipeline.ops import (
     Op,
     OpticalFlow,
     Pixels,
+    ResizeToPixels,
     Tensor,
     changed,
     is_on,
@@ -352,6 +353,8 @@ def _for_photos(op: Op) -> Op:
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
         return changed(op, layout=op.layout.replace("n", "").replace("t", ""))
+    if isinstance(op, ResizeToPixels) and op.frames == "clip":  # an image fills one patch along the time axis
+        return changed(op, frames=op.temporal_patch_size, temporal_patch_size=1)
     return op
 
 

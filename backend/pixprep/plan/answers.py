@@ -69,10 +69,10 @@ class _Answer:
     def bound(self, place: Place) -> Place:
         """Return a ``place`` function that raises TOO_LARGE_RESPONSE if the image makes the response too large."""
 
-        def bounded(height: int, width: int) -> Placed:
+        def bounded(height: int, width: int, frames: int = 1) -> Placed:
             if self.is_too_large:
                 raise self._refusal()
-            placed = place(height, width)
+            placed = place(height, width, frames)
             with self._lock:
                 self._add(placed)
             return placed

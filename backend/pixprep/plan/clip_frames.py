@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import floor
 from typing import Literal
 
 import numpy as np
 
-Rule = Literal["uniform", "segments", "step", "fps", "seconds"]
+Rule = Literal["uniform", "rounded", "trimmed", "segments", "step", "fps", "seconds"]
 Short = Literal["refuse", "repeat", "loop"]
 Start = Literal["first", "middle", "random"]
 HALF = 0.5
@@ -19,14 +19,17 @@ HALF = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Rule that selects a fixed number of frames from a clip.
+    """Rule that selects frames from a clip.
 
     Attributes:
-        frames: Number of selected frames.
+        frames: Number of selected frames. With ``rate``, it is the maximum number.
         rule: Selection rule for a clip of n frames.
 
             - ``uniform``: the frames ``i * (n - 1) / (frames - 1)``, truncated to integers. They include the first and
               the last frame, and are evenly spaced.
+            - ``rounded``: as ``uniform``, but rounded to the nearest integer, with ties to even.
+            - ``trimmed``: as ``uniform``, without the first and the last second of a clip of more than ``frames *
+              rate + 2`` seconds, and without duplicates. The products are computed in float64, as by NumPy.
             - ``segments``: one frame from each of ``frames`` segments of equal length, ``(i + u) * n / frames``,
               truncated to integers. u depends on ``start``.
             - ``step``: every ``by``-th frame.
@@ -45,6 +48,9 @@ class Sampling:
             ``fps`` those of torchvision's ``VideoClips`` with ``UniformClipSampler``, and ``seconds`` those of
             PyTorchVideo's ``ConstantClipsPerVideoSampler`` with ``UniformTemporalSubsample``.
         clip: Index of the only selected clip, from 0. None means all clips, one after the other.
+        rate: Number of selected frames per second of the clip. None means that ``frames`` frames are selected.
+        min_frames: Minimum number of selected frames with ``rate``, for clips that have as many frames.
+        multiple: The number of selected frames with ``rate`` is rounded down to a multiple of this number.
     """
 
     frames: int
@@ -54,11 +60,21 @@ class Sampling:
     short: Short = "refuse"
     clips: int | None = None
     clip: int | None = None
+    rate: float | None = None
+    min_frames: int = 1
+    multiple: int = 1
 
     def __str__(self) -> str:
+        if self.rate is not None:
+            few = f"{self.min_frames} to {self.frames}" if self.min_frames > 1 else f"up to {self.frames}"
+            whole = f", a multiple of {self.multiple}" if self.multiple > 1 else ""
+            words = str(replace(self, rate=None)).partition(" frames, ")[2]
+            return f"{self.rate:g} frames per second ({few} frames{whole}), {words}"
         at = {"first": "the first", "middle": "the middle", "random": "a random"}[self.start]
         which = {
             "uniform": "evenly spaced from the first to the last",
+            "rounded": "evenly spaced from the first to the last, rounded to the nearest frame",
+            "trimmed": "evenly spaced, without the first and the last second of a long clip",
             "segments": f"{at} one from each of as many equal segments",
             "step": "consecutive" if self.by == 1 else f"one of every {self.by}",
             "fps": f"at {float(self.by):g} frames per second",
@@ -73,13 +89,15 @@ class Sampling:
     @property
     def least(self) -> int:
         """Minimum number of frames that a clip must have, if its frame rate is 25 frames per second."""
+        if self.rate is not None:
+            return max(self.min_frames, self.multiple, int(self.multiple / self.rate * 25) + 2)
         if self.rule == "step":
             return int((self.frames - 1) * self.by) + 1
         if self.rule == "seconds":
             return max(int(self.by * 25) + 2, self.frames)
         return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
 
-    def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = ()) -> list[int]:
+    def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = (), rate: float = 25.0) -> list[int]:
         """Return the indices of the selected frames, in ascending order within each clip.
 
         An index may occur several times if the clip is too short, or if ``clips`` overlap.
@@ -88,6 +106,7 @@ class Sampling:
             times: Timestamps of all frames in seconds, in ascending order. There is at least one.
             drawn: Uniform random numbers in [0, 1): one number per segment for the rule ``segments``, or one number for
                 a ``random`` start. Missing numbers are replaced by 0.5.
+            rate: Number of frames per second that the container specifies.
 
         Raises:
             ValueError: The clip is too short. The message contains its length in frames or seconds.
@@ -97,6 +116,14 @@ class Sampling:
             found = rules[self.rule](times)
             return [index for clip in (found if self.clip is None else [found[self.clip]]) for index in clip]
         count = len(times)
+        if self.rule == "trimmed":
+            return self._trimmed(count, rate)
+        if self.rate is not None:
+            most = min(self.frames, count)
+            chosen = int(min(max(count / rate * self.rate, self.min_frames), most)) // self.multiple * self.multiple
+            if not chosen:
+                raise ValueError(f"{count} frames")
+            return replace(self, frames=chosen, rate=None).indices(times)
         span = self.least if self.rule == "step" else self.frames
         if self.rule not in ("fps", "seconds") and count < span and self.short == "refuse":
             raise ValueError(f"{count} frames")
@@ -104,6 +131,8 @@ class Sampling:
             return self._window(times, self._begin(max(_duration(times) - self.by, Fraction(0)), drawn))
         if self.rule == "uniform":
             return _spaced(count - 1, self.frames)
+        if self.rule == "rounded":
+            return [int(index) for index in np.linspace(0, count - 1, self.frames).round()]
         if self.rule == "segments":
             if self.start != "random":
                 offset = 1 if self.start == "middle" else 0
@@ -185,6 +214,16 @@ class Sampling:
         if count < (self.frames if self.short == "refuse" else 1):
             raise ValueError(f"{count} frames in {float(self.by):g} s")
         return [first + index for index in _spaced(count - 1, self.frames)]
+
+    def _trimmed(self, count: int, rate: float) -> list[int]:
+        """Return the indices of the rule ``trimmed``, which is that of SmolVLM."""
+        assert self.rate is not None
+        length, first, last = count / rate, 0, count - 1
+        chosen = max(1, min(round(self.rate * length), self.frames))
+        if length - 2 > self.frames * self.rate:
+            first, last = int(rate), min(int(count - rate), last)
+            first, last = (first, last) if first < last else (0, count - 1)
+        return [*dict.fromkeys(np.linspace(first, last, chosen, dtype=int).tolist())]
 
     def _begin(self, left: Fraction, drawn: Sequence[float]) -> Fraction:
         """Return the offset of the selection from the first frame.

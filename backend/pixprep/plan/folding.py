@@ -130,6 +130,8 @@ class Geometry:
         size, resize = (rows.canvas, columns.canvas), self.resize
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
+        if resize is not None and resize.sizer is not None:
+            resize = resize.of_frames(drawing.frames)
         resized = resize.size(*size) if resize else size
         sizer = resize.sizer if resize else None
         cuts, has_thumbnail = (sizer.cuts(*size), sizer.has_thumbnail(*size)) if sizer else ((1, 1), True)
@@ -195,6 +197,7 @@ class Geometry:
             swaps=(seen[0].is_swapped, seen[1].is_swapped),
             thumbnail=self.thumbnail.place(height, width, drawing) if self.thumbnail and has_thumbnail else None,
             cuts=cuts,
+            frames=drawing.frames,
         )
 
     @staticmethod

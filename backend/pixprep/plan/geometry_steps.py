@@ -19,7 +19,7 @@ from pixprep.plan.parts import Extent, Fitted, Roi
 from pixprep.plan.placement import Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.sizes import Sizer, detr_size, max_detr_side
+from pixprep.plan.sizes import PixelBudget, Sizer, detr_size, max_detr_side
 from pixprep.plan.steps.arithmetic import ArithmeticStep
 from pixprep.plan.steps.levels import LevelStep, Resample, Take
 from pixprep.plan.steps.step import Traits
@@ -396,6 +396,12 @@ class Resize(Traits):
         """Return the resize for one image, with its random parameters or inputs."""
         height, width = (words.get("size") or words.get(side) or getattr(self, side) for side in ("height", "width"))
         return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
+
+    def of_frames(self, frames: int) -> Resize:
+        """Return the resize for a clip with this number of frames, on which the size of the result may depend."""
+        if isinstance(self.sizer, PixelBudget) and self.sizer.frames == 0:
+            return replace(self, sizer=replace(self.sizer, frames=frames))
+        return self
 
     @property
     def parameters(self) -> tuple[Any, ...]:

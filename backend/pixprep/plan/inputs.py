@@ -379,6 +379,7 @@ class Drawing:
         row: One row of each input. None means example values, such as a box of the whole image, a flag that is false,
             and black padding.
         mask: Function that returns the labels of the sample on a canvas; see ``plan.Mask``.
+        frames: Number of frames of the clip, or 1 for an image.
 
     Attributes:
         draws: Parameters that have been sampled so far, by the key of the op.
@@ -393,7 +394,9 @@ class Drawing:
         annotation: Mapping[str, Any] | None = None,
         row: Row | None = None,
         mask: Callable[..., npt.NDArray[Any]] | None = None,
+        frames: int = 1,
     ) -> None:
+        self.frames = frames
         self._numbers = numbers
         self._annotation = annotation
         self.mask = mask

@@ -297,7 +297,7 @@ class NumbersPlan:
         if placement is not None and isinstance(self.patches, ViewLayout):
             return self._of_views(self.patches, placement)
         if placement is not None and self.patches is not None:
-            return self._of_patches(self.patches, *placement.size)
+            return self._of_patches(self.patches, *placement.size, placement.frames)
         if placement is not None and self.spec.shape == (3, 3):
             return placement.matrix
         if placement is not None:
@@ -329,16 +329,19 @@ class NumbersPlan:
             row[: rows * columns] = 1
         return mask
 
-    def _of_patches(self, patches: PatchLayout, height: int, width: int) -> tuple[float, ...] | npt.NDArray[Any]:
-        """Return the numbers that describe the patches or tiles of an image of this size."""
+    def _of_patches(
+        self, patches: PatchLayout, height: int, width: int, frames: int
+    ) -> tuple[float, ...] | npt.NDArray[Any]:
+        """Return the numbers that describe the patches or tiles of an image or clip."""
+        groups = patches.groups(frames)
         if self.kind == "patch_grid":
             grid = patches.grid(height, width)
-            return grid[::-1] if self.is_x_first else (1, *grid)[-self.spec.shape[0] :]
+            return grid[::-1] if self.is_x_first else (groups, *grid)[-self.spec.shape[0] :]
         if self.kind == "tile_mask":
-            return np.ones(patches.shape_of(height, width), self.spec.dtype)
+            return np.ones(patches.shape_of(height, width, frames), self.spec.dtype)
         if self.kind == "tile_count":
-            return (patches.total(height, width),)
-        count = patches.count(height, width)
+            return (groups * patches.total(height, width),)
+        count = groups * patches.count(height, width)
         if self.kind == "token_count":
             return (count // patches.merge**2,)
         if self.kind == "patch_positions":

@@ -82,6 +82,8 @@ class Placement(NamedTuple):
             from the end.
         thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
         cuts: Numbers of rows and columns of slices into which the canvas is cut.
+        frames: Number of frames of the clip. It is 1 for an image.
+        frame: Index of the frame that the pixels contain.
     """
 
     box: tuple[int, int, int, int]
@@ -103,6 +105,8 @@ class Placement(NamedTuple):
     swaps: tuple[bool, bool] = (False, False)
     thumbnail: Placement | None = None
     cuts: tuple[int, int] = (1, 1)
+    frames: int = 1
+    frame: int = 0
 
     @property
     def is_kept(self) -> bool:
@@ -182,9 +186,9 @@ class Placement(NamedTuple):
         return offsets[0], offsets[1]
 
     @property
-    def views(self) -> tuple[int, int, tuple[int, int], tuple[int, int] | None]:
+    def views(self) -> tuple[int, int, int, tuple[int, int], tuple[int, int] | None]:
         """Arguments of ``TensorSpec.shape_of``."""
-        return *self.size, self.cuts, None if self.thumbnail is None else self.thumbnail.size
+        return *self.size, self.frames, self.cuts, None if self.thumbnail is None else self.thumbnail.size
 
     @property
     def transform(self) -> tuple[float, float, float, float]:

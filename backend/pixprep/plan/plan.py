@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import inf
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,14 +62,17 @@ AnyPlan = TypeVar("AnyPlan")
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
-Place = Callable[[int, int], "Placed"]
-"""Function ``place(height, width)`` that returns the placement of an image of this size in every output.
+class Place(Protocol):
+    """Function that returns the placement of an image or clip in every output."""
 
-If the plan applies the EXIF orientation, the height and width are those of the oriented image.
+    def __call__(self, height: int, width: int, frames: int = 1, /) -> Placed:
+        """Return the placement of an image of this size.
 
-Raises:
-    ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: One of the outputs does not support images of this size.
-"""
+        If the plan applies the EXIF orientation, the height and width are those of the oriented image.
+
+        Raises:
+            ImageError: DOES_NOT_FIT, BAD_DIMENSIONS: One of the outputs does not support images of this size.
+        """
 
 
 Mask = Callable[[Geometry, Placement, tuple[int, int]], npt.NDArray[Any]]
@@ -264,7 +267,12 @@ class Plan:
             raise PipelineError(NEEDS_NUMBERS)
         if any(geometry.takes_inputs for geometry in self._geometries):
             raise PipelineError(inputs.needed(self.inputs))
-        return lru_cache(RECENT_SIZES)(lambda height, width: self._place(height, width, Drawing(EXAMPLE)))
+
+        @lru_cache(RECENT_SIZES)
+        def place(height: int, width: int, frames: int = 1) -> Placed:
+            return self._place(height, width, Drawing(EXAMPLE, frames=frames))
+
+        return place
 
     def draw(
         self, *, seed: int, epoch: int, indices: Sequence[int], attempts: Sequence[int] | int = 0
@@ -311,10 +319,11 @@ class Plan:
                     f'{key.split("#")[0]} needs the "{name}" of each sample, but its source has no {name}'
                 )
 
-        def place(height: int, width: int) -> Placed:
+        def place(height: int, width: int, frames: int = 1) -> Placed:
             boxes = in_pixels(sample.get("boxes"), height, width)
             rows = inputs.rows(inputs_given, {**sample, "boxes": boxes}, most=None) if inputs_given else [None]
-            return self._place(height, width, Drawing(numbers, {**sample, "boxes": boxes}, _or_raise(rows[0]), mask))
+            drawing = Drawing(numbers, {**sample, "boxes": boxes}, _or_raise(rows[0]), mask, frames)
+            return self._place(height, width, drawing)
 
         return place
 
@@ -328,7 +337,7 @@ class Plan:
         Returns:
             Function ``place``, whose result contains a placement or an error for each row (see ``Placed.rows``).
         """
-        return lambda height, width: self._place_rows(height, width, rows, max_pixels)
+        return lambda height, width, frames=1: self._place_rows(height, width, frames, rows, max_pixels)
 
     def replaying(self, draws: Mapping[str, Words], annotation: Mapping[str, Any] | None = None) -> Place:
         """Return the function that places one sample with recorded random parameters.
@@ -342,12 +351,14 @@ class Plan:
         """
         return self.placing(draws, annotation)
 
-    def _place_rows(self, height: int, width: int, rows: Sequence[Row | ImageError], max_pixels: int) -> Placed:
+    def _place_rows(
+        self, height: int, width: int, frames: int, rows: Sequence[Row | ImageError], max_pixels: int
+    ) -> Placed:
         placements: list[Placed | ImageError] = []
         left = max_pixels
         for index, row in enumerate(rows):
             try:
-                placed = self._place(height, width, Drawing(EXAMPLE, row=_or_raise(row)))
+                placed = self._place(height, width, Drawing(EXAMPLE, row=_or_raise(row), frames=frames))
                 pixels = sum(placed.draws[key]["height"] * placed.draws[key]["width"] for key in self._boxes)
                 _check_pixels(pixels, left, max_pixels)
                 left -= pixels

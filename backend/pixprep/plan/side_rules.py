@@ -42,6 +42,7 @@ Rule = Literal[
     "text_line",
     "nearer",
     "nearer_32",
+    "square",
 ]
 
 
@@ -101,6 +102,8 @@ class SideRule(Sizer):
                 return int(height * scale), int(width * scale)
             case "keep":
                 return height, width
+            case "square":
+                return self.height, self.width
             case "longer_down" if height >= width:
                 return self.height, int(self.height * (width / height))
             case "longer_down":
@@ -340,6 +343,8 @@ class SideRule(Sizer):
                 | "pillow_thumbnail"
             ):
                 sides = self.height, self.width
+            case "square":
+                return Bounds((self.height, self.width), (self.height, self.width), None)
             case "idefics3" | "idefics3_capped":
                 longest = min(self.height, MAX_IDEFICS_SIDE)
                 sides = longest, longest
@@ -375,6 +380,7 @@ class SideRule(Sizer):
             "contain": f"to fit into {size}",
             "contain_down": f"to fit into {size}, never enlarging",
             "keep": f"not at all, at most {size}",
+            "square": f"to {size} x {size}",
             "longer_down": f"the longer side to {size}",
             "longer": f"the longer side to {size}",
             "longer_even": f"the longer side to {size}, rounded half to even",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, floor, sqrt
 from typing import Literal, NamedTuple
@@ -133,12 +133,15 @@ class PixelBudget(Sizer):
     Attributes:
         factor: Both sides of the result are multiples of this number.
         min_pixels, max_pixels: Minimum and maximum number of pixels of the result, in all frames together.
-        frames: Number of frames. The pixels of the image are counted once per frame.
+        frames: Number of frames. The pixels of the image are counted once per frame. 0 means the number of frames of
+            the clip, for which ``Resize.of_frames`` replaces it.
         small: How to handle images with a side shorter than ``factor``. ``keep``: handle them like all other images.
             ``truncate``: first scale the image so that both sides are at least ``factor``, and truncate the sides to
             integers, as for GLM-4.1V. ``round``: first scale the image so that the height is at least ``factor``, then
             scale it so that the width is at least ``factor``, and round the other side each time, as for PaddleOCR-VL.
         max_ratio: Maximum ratio of the longer to the shorter side of an image.
+        temporal: Number of frames per patch. To compare the number of pixels with the limits, ``frames`` is rounded to
+            a multiple of this number, with ties to even. A clip needs at least as many frames.
     """
 
     factor: int
@@ -147,6 +150,7 @@ class PixelBudget(Sizer):
     frames: int = 1
     small: Small = "keep"
     max_ratio: float = 200.0
+    temporal: int = 1
 
     def size(self, height: int, width: int) -> Size:
         """Return the size of the result for an image of this size.
@@ -162,12 +166,15 @@ class PixelBudget(Sizer):
                 f"one side of {height} x {width} pixels is more than {self.max_ratio:g} times as long as the other",
             )
         factor, frames = self.factor, self.frames
+        if frames < self.temporal:
+            raise ImageError("DOES_NOT_FIT", f"a clip needs at least {self.temporal} frames, but has {frames}")
+        whole = round(frames / self.temporal) * self.temporal
         rows, columns = round(height / factor) * factor, round(width / factor) * factor
-        if frames * rows * columns > self.max_pixels:
+        if whole * rows * columns > self.max_pixels:
             scale = sqrt((frames * height * width) / self.max_pixels)
             rows = max(factor, floor(height / scale / factor) * factor)
             columns = max(factor, floor(width / scale / factor) * factor)
-        elif frames * rows * columns < self.min_pixels:
+        elif whole * rows * columns < self.min_pixels:
             scale = sqrt(self.min_pixels / (frames * height * width))
             rows = ceil(height * scale / factor) * factor
             columns = ceil(width * scale / factor) * factor
@@ -195,7 +202,8 @@ class PixelBudget(Sizer):
     @property
     def max_result(self) -> int:
         """Upper bound on the number of pixels of a result."""
-        min_pixels, max_pixels = self.min_pixels / self.frames, self.max_pixels / self.frames
+        frames = self.frames or self.temporal  # a clip with more frames has smaller frames
+        min_pixels, max_pixels = self.min_pixels / frames, self.max_pixels / frames
         narrow = self.factor * max(sqrt(max_pixels * self.max_ratio), self.factor)
         longer, shorter = sqrt(min_pixels * self.max_ratio), sqrt(min_pixels / self.max_ratio)
         enlarged = max((longer + self.factor) * (shorter + self.factor), (sqrt(min_pixels) + self.factor) ** 2)
@@ -206,8 +214,15 @@ class PixelBudget(Sizer):
         """See ``Sizer``."""
         return _multiples(self.factor, self.max_result)
 
+    def max_clip_pixels(self, frames: int) -> int:
+        """Return the maximum number of pixels in all frames of a clip of up to ``frames`` frames.
+
+        It includes the frames that complete the last patch along the time axis.
+        """
+        return ceil(frames * replace(self, frames=frames).max_result * (2 - 1 / self.temporal))
+
     def __str__(self) -> str:
-        frames = f" of {self.frames} frames" if self.frames > 1 else ""
+        frames = f" of {self.frames or 'all'} frames" if self.frames != 1 else ""
         return f"to multiples of {self.factor}, {self.min_pixels:,} to {self.max_pixels:,} pixels{frames} in total"
 
 

@@ -153,15 +153,15 @@ class Annotated:
         self._plan, self._place, self._sample, self._is_late = plan, place, sample, is_late
         self.fields: dict[str, Any] = {}
 
-    def __call__(self, height: int, width: int) -> Placed:
-        """Return the geometry of the image, and transform the annotations unless ``is_late`` is set."""
+    def __call__(self, height: int, width: int, frames: int = 1) -> Placed:
+        """Return the geometry of the image or clip, and transform the annotations unless ``is_late`` is set."""
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             if self._plan.boxes:
                 read_boxes(self._sample, height, width)  # check them before random_iou_crop reads them
             else:
                 read_field(self._sample, "boxes", 4)
-        self._placed = self._place(height, width)
+        self._placed = self._place(height, width, frames)
         if not self._is_late:
             self.fields = annotated(self._plan, self._placed, self._sample)
         return self._placed

@@ -428,10 +428,12 @@ class Maker:
             "is_padding": rows.is_padding,
         }
         if plan.clip is not None:
-            frames = np.array([placed.frames for placed in batch.placed if placed is not None])
+            frames = [placed.frames for placed in batch.placed if placed is not None]
+            most = max(map(len, frames), default=0)  # clips with fewer frames are padded with -1
+            indices = np.array([[*each, *[-1] * (most - len(each))] for each in frames])
             sampling = plan.clip.sampling
             is_several = sampling.clips is not None and sampling.clip is None
-            own["frames"] = frames.reshape(len(frames), -1, sampling.frames) if is_several else frames
+            own["frames"] = indices.reshape(len(frames), -1, sampling.frames) if is_several else indices
         hidden = 'batch["{0}"] hides the samples\' field "{0}": rename the field'
         self._warn((name, hidden.format(name)) for name in fields.keys() & {*own, *batch.outputs})
         batch.fields, batch.annotations = MappingProxyType(_sizes(batch) | fields | own), plan.annotations
@@ -460,5 +462,6 @@ def _first_names(broken_names: Mapping[int, str]) -> str:
     return ", ".join(list(broken_names.values())[:_MAX_NAMED]) + ", …" * (len(broken_names) > _MAX_NAMED)
 
 
-def _nowhere(height: int, width: int) -> Placed:
+def _nowhere(height: int, width: int, frames: int = 1) -> Placed:
+    del frames
     raise AssertionError(f"an image that could not be read must not have a size: {height} x {width}")

@@ -28,6 +28,14 @@ PIPELINE = pp.Pipeline(
 SEVERAL = pp.Pipeline(
     [pp.decode_video(frames=4, clips=3, sample={"step": 2}), pp.resize(height=64, width=48), pp.tensor(layout="ncthw")]
 )
+SIZES = {"merge_size": 2, "temporal_patch_size": 2}
+PATCHES = pp.Pipeline(
+    [
+        pp.decode_video(frames=16, sample="rounded", rate=6, min_frames=4),
+        pp.resize_to_pixels(multiple=32, max_pixels=90_000, frames="clip", temporal_patch_size=2),
+        pp.normalize(mean=0.5, std=0.5), pp.patches(16, **SIZES), pp.patch_grid(16, order="thw", **SIZES),
+    ]
+)  # fmt: skip
 NAMES = ("h264.mp4", "vp9.webm")
 ZERO = 'parameters { key: "on_error" value { string_value: "zero" } }\n'
 SMALL = 'parameters { key: "max_clip_frames" value { string_value: "50" } }\n'  # the clips have 40 frames
@@ -40,6 +48,7 @@ def models(tmp_path_factory):
     for name, config in (("clips", SMALL), ("zero", ZERO)):
         write_model(repository, name, f'backend: "pixprep"\n{config}', files)
     write_model(repository, "several", 'backend: "pixprep"\n', {"pipeline.json": SEVERAL.to_json()})
+    write_model(repository, "patches", 'backend: "pixprep"\n', {"pipeline.json": PATCHES.to_json()})
     return repository
 
 
@@ -118,3 +127,14 @@ def test_clips_sent_by_curl_and_the_number_of_frames(server, encoded, wanted):
         return numbers and int(numbers["frames"]) == 6 * int(numbers["images"])
 
     wait_until(counted)
+
+
+def test_a_request_contains_the_patches_of_clips_of_different_lengths(triton):
+    clips = [clip("h264.mp4", 40), clip("h264.mp4", 61)]
+    with pp.Engine(PATCHES) as engine:
+        batch = engine.run_batch(clips)
+    answer = infer(triton, "patches", image=np.array(clips, np.object_))
+    assert answer.as_numpy("patch_grid").tolist() == batch.packed("patch_grid").tolist() == [[4, 4, 8], [6, 4, 6]]
+    assert np.array_equal(answer.as_numpy("patches"), batch.packed("patches"))
+    with pytest.raises(InferenceServerException, match=r"\[UNKNOWN_FORMAT\] image 2 of 2"):
+        infer(triton, "patches", ("patches",), image=np.array([clips[0], b"no clip"], np.object_))

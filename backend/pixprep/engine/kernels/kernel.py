@@ -103,7 +103,7 @@ class CpuKernel:
         return latest[1:]
 
     def _run_patches(self, pixels: U8, placement: Placement, patches: PatchLayout, out: Planes) -> None:
-        """Write the patches of one image, and the padding after them.
+        """Write the patches of an image or of a frame of a clip, and the padding after them.
 
         The resize writes each value directly to its patch, unless a later step has to read the whole image. A thumbnail
         that is a resize of this image, and not of the photo, reads it too.
@@ -115,19 +115,21 @@ class CpuKernel:
         count, total = patches.count(rows, columns), patches.total(rows, columns)
         if not total:
             return
+        group, slots = patches.slots(placement.frame, placement.frames)
+        out = out[group * total : (group + 1) * total] if placement.frames > 1 else out
         out[total:] = self._plan.spec.margin
         thumbnail = placement.thumbnail if total > count else None
         is_first = thumbnail is not None and patches.thumbnail == "first"
-        tiles = out[int(is_first) :]
+        blocks = patches.blocks(out)[int(is_first) :, slice(*slots)][:count]
         of_canvas = _steps_after(placement, thumbnail) if thumbnail is not None else ()
         is_filled = self._plan.fill_value is not None and _size(placement) != (rows, columns)
-        if placement.erasures or self._is_real or is_filled or self._plan.luma or not tiles.flags.c_contiguous:
+        if placement.erasures or self._is_real or is_filled or self._plan.luma:
             whole = np.empty((len(self._plan.channels), rows, columns), out.dtype)
             self._run_one(pixels, placement, whole)
-            patches.split(whole, tiles[:count])
+            patches.split(whole, blocks)
             of_canvas = ()
         else:
-            grid, first = resize.grid(patches, tiles, columns)
+            grid, first = resize.grid(patches, blocks, columns)
             is_one_pass = not (placement.levels or self._own or placement.flips[0] or of_canvas)
             if is_one_pass and _size(placement) == (rows, columns):
                 self._write(pixels, placement, self._table, self._finish, first, grid=grid)
@@ -156,7 +158,7 @@ class CpuKernel:
             rows, columns = (side // count for side, count in zip(canvas.shape, cuts, strict=False))
             for row, column in product(range(cuts[0]), range(cuts[1])):
                 block = canvas[row * rows : (row + 1) * rows, column * columns : (column + 1) * columns]
-                grid, first = resize.grid(layout, next(targets), columns)
+                grid, first = resize.grid(layout, layout.blocks(next(targets)), columns)
                 self._look_up(block, self._table, first, grid)
 
     def _table_of(self, canvas: U8) -> Planes:

@@ -96,18 +96,17 @@ def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
     return is_away
 
 
-def grid(patches: PatchLayout, tensor: npt.NDArray[Any], width: int) -> tuple[Grid, npt.NDArray[Any]]:
+def grid(patches: PatchLayout, blocks: npt.NDArray[Any], width: int) -> tuple[Grid, npt.NDArray[Any]]:
     """Return the grid of patches of an image, and a view of the first patch, (planes, rows, columns).
 
     Args:
         patches: Layout of the patches.
-        tensor: C-contiguous tensor (patches, values) with at least one patch.
+        blocks: View (patches, frames, planes, rows, columns) of at least one patch. The image is written to each of
+            its frames.
         width: Width of the image in pixels, which must be a multiple of the width of a patch.
     """
-    first = patches.first(tensor)
-    stride, frame = tensor.strides[0], patches.frame_size * tensor.itemsize
-    rows, columns = patches.size
-    return STRUCTS["patches"](rows, columns, patches.merge, width // columns, stride, patches.frames, frame, 0), first
+    (stride, frame, *_), frames, (rows, columns) = blocks.strides, blocks.shape[1], patches.size
+    return STRUCTS["patches"](rows, columns, patches.merge, width // columns, stride, frames, frame, 0), blocks[0, 0]
 
 
 def look_up(levels: U8, table: npt.NDArray[Any] | None, out: npt.NDArray[Any], grid: Grid | None = None) -> None:

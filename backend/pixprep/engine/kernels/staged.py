@@ -73,7 +73,8 @@ class StagedKernel:
                 image = self._image(kernel, pixels, placed)
                 size = size_after([call], *placed.size)
                 pixels = self._call(call, image, shape=(*size, len(self._order)), dtype="uint8")
-                placement = Geometry((), None, ()).place(*size)
+                placed = Geometry((), None, ()).place(*size)
+                placement = placed._replace(frames=placement.frames, frame=placement.frame)
             elif self._plan.calls:
                 out[...] = self._tensor(kernel, pixels, placed)
             else:

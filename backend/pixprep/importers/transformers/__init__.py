@@ -35,18 +35,17 @@ from pixprep.importers.transformers.classes import (
     ONLY_PIL,
     PAIRS,
     UNUSED,
-    VIDEO_DEFAULTS,
     VIDEO_OUTPUTS,
     WITHOUT_PIL,
 )
 from pixprep.importers.transformers.further import further_outputs
-from pixprep.importers.transformers.patches import PATCHED, patched
-from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, PHOTO, SIZED, Branch, is_float, sized
+from pixprep.importers.transformers.patches import PATCHED, VIDEO_PATCHED, patched
+from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, PHOTO, SIZED, VIDEO_SIZED, Branch, is_float, sized
+from pixprep.importers.transformers.videos import VIDEOS, clip_of, frames_as_tiles, sampling_fields
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
     Decode,
-    DecodeVideo,
     Normalize,
     Op,
     Pad,
@@ -58,7 +57,6 @@ from pixprep.pipeline.ops import (
     Tiles,
     changed,
 )
-from pixprep.pipeline.ops.decode import MAX_FRAMES
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Alpha, Filter, Layout, Like, TensorDType
 
@@ -86,6 +84,8 @@ def from_transformers(
     backend: Backend = "torchvision",
     apply_exif_orientation: bool = True,
     frames: int | None = None,
+    fps: float | None = None,
+    video: bool = False,
     name: str | None = None,
 ) -> Pipeline:
     """Convert the configuration of an image processor or a video processor into a pipeline.
@@ -100,7 +100,12 @@ def from_transformers(
         frames: Number of frames that a video processor receives. It is ``num_frames`` in the model's ``config.json``,
             such as 16 for VideoMAE, 32 for ViViT and 8 for TimeSformer. Default: ``num_frames`` of the configuration,
             if its ``do_sample_frames`` is true; the frames are then selected as the class does. Otherwise required;
-            the frames are then evenly spaced from the first to the last.
+            the frames are then evenly spaced from the first to the last. If the configuration or the option ``fps``
+            specifies a number of frames per second, ``frames`` is the maximum number of frames.
+        fps: Number of frames per second that a video processor selects, as with ``do_sample_frames=True, fps=...`` in
+            a call of the class. Default: ``fps`` of the configuration, if its ``do_sample_frames`` is true.
+        video: Whether to import the video processor, if the folder or the file also contains an image processor. The
+            options ``frames`` and ``fps`` imply it.
         name: Name of the model to record in the pipeline. Default: the folder's name, or the processor's class name.
 
     Raises:
@@ -108,21 +113,25 @@ def from_transformers(
     """
     with reading({"backend": backend}, "options") as options:
         backend = options.choice("backend", {name: name for name in LIKE})
-    values, where, folder = read_processor(config, frames is not None)
+    video = video or frames is not None or fps is not None
+    values, where, folder = read_processor(config, video)
     if values.get("image_processor_type") == "TimmWrapperImageProcessor":
         pipeline = from_timm(values, name=name)
         decode = changed(pipeline.ops[0], apply_exif_orientation=apply_exif_orientation)
         return Pipeline([decode, *pipeline.ops[1:]], origin=pipeline.origin)
-    processor = processor_of(values, where, is_clip=frames is not None)
+    processor = processor_of(values, where, is_clip=video)
     unused = UNUSED.get(processor, ())
     backend = "pil" if processor in ONLY_PIL else backend
-    is_video = processor in VIDEO_DEFAULTS
-    is_patched = processor in PATCHED
-    defaults = VIDEO_DEFAULTS[processor] if is_video else CLASSES[processor]
+    is_video = processor in VIDEOS
+    is_patched, is_sized = processor in PATCHED | VIDEO_PATCHED, processor in SIZED | VIDEO_SIZED
+    defaults = (VIDEOS if is_video else CLASSES)[processor]
     if is_video and backend == "pil":
         raise PipelineError(f'{where}: {processor} does not have the backend "pil": use "torchvision"')
-    if frames is not None and not is_video:
-        raise PipelineError(f"{where}: the option frames applies only to video processors, not to {processor}")
+    if video and not is_video:
+        option = "frames" if frames is not None else "fps" if fps is not None else "video"
+        raise PipelineError(f"{where}: the option {option} applies only to video processors, not to {processor}")
+    if is_video:
+        values = sampling_fields(values, fps)
     if processor == "VJEPA2VideoProcessor":  # the class ignores the field "size"
         crop = values.get("crop_size") or defaults["crop_size"]
         crop = crop.get("height") if isinstance(crop, Mapping) else crop
@@ -147,7 +156,7 @@ def from_transformers(
         pads = _square_padding(fields, processor)
         outputs: list[Op] = []
         branches: tuple[Branch, ...]
-        if is_patched or processor in SIZED:
+        if is_patched or is_sized:
             make = patched if is_patched else sized
             filter_ = _filter(fields, backend, is_optional=defaults["resample"] is None)
             geometry, outputs, branches = make(fields, processor, filter_, LIKE[backend])
@@ -168,7 +177,7 @@ def from_transformers(
             tail = [Pad(multiple=fields.length("size_divisor", MAX_SIDE), value=0.0)]
         is_padded = fields.flag("do_pad") and not (pads or outputs or tail)
         padded_size = _padded_size(fields, processor, geometry) if is_padded else ()
-        clip = _clip(fields, processor, frames) if is_video else None
+        clip = clip_of(fields, processor, frames) if is_video else None
         alpha: Alpha = "checkerboard" if processor == "Inkling2ImageProcessor" else "white"
         decode = Decode(
             color="bgr" if processor in BGR or fields.flag("do_flip_channel_order") else "rgb",
@@ -187,6 +196,8 @@ def from_transformers(
     if clip:
         first, layout = clip, "tchw"
         output = VIDEO_OUTPUTS.get(processor, "pixel_values_videos")
+        if clip.rate is not None and not outputs:
+            outputs = frames_as_tiles(geometry, output or "pixel_values_videos", where)
     more: list[Op] = []
     for branch, steps in further:
         following = [*branch.geometry, *steps, *branch.outputs]
@@ -200,7 +211,7 @@ def from_transformers(
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
         is_copied = is_float(settings, processor, LIKE[backend])
-        if is_patched:
+        if processor in PATCHED:
             row = PATCHED[processor]
             is_copied = is_copied or (row.is_float if backend == "pil" else row.is_always_float)
         dtype: TensorDType = "float32" if is_copied else tensor.dtype
@@ -215,30 +226,6 @@ def from_transformers(
         name=name or folder or processor,
         where=where,
         like=LIKE[backend],
-    )
-
-
-def _clip(fields: Fields, processor: str, frames: int | None) -> DecodeVideo:
-    """Return the op that decodes the frames which a video processor receives.
-
-    If ``do_sample_frames`` is true, the class selects ``num_frames`` frames: the first frame of each of as many equal
-    segments, or the frame in the middle of each segment for InternVL, whose ``initial_shift`` is true.
-    """
-    samples = fields.flag("do_sample_frames")
-    if samples and fields.has("fps"):
-        fields.refuse(
-            "fps", "selects a number of frames that depends on the clip, which is not supported: set num_frames instead"
-        )
-    if samples and frames is None and fields.has("num_frames"):
-        frames = fields.length("num_frames", MAX_FRAMES)
-    if frames is None:
-        raise PipelineError(
-            f"{fields.where}: {processor} does not specify the number of frames: set the option frames, such as "
-            "frames=16 (num_frames in the model's config.json)"
-        )
-    is_middle = fields.flag("initial_shift")
-    return DecodeVideo(
-        frames=frames, sample="segments" if samples else "uniform", start="middle" if samples and is_middle else "first"
     )
 
 
@@ -301,9 +288,9 @@ def processor_of(values: Mapping[str, Any], where: str, *, is_clip: bool = False
     if name.endswith("FeatureExtractor"):
         name = name.removesuffix("FeatureExtractor") + "ImageProcessor"
     video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # older files name an image processor
-    name = video if video in VIDEO_DEFAULTS and (is_clip or name not in CLASSES) else name
-    if name not in CLASSES and name not in VIDEO_DEFAULTS:
-        fields.refuse(field, f"is not supported; supported classes: {', '.join([*CLASSES, *VIDEO_DEFAULTS])}")
+    name = video if video in VIDEOS and (is_clip or name not in CLASSES) else name
+    if name not in CLASSES and name not in VIDEOS:
+        fields.refuse(field, f"is not supported; supported classes: {', '.join([*CLASSES, *VIDEOS])}")
     return name
 
 

@@ -111,6 +111,8 @@ CODEBOOK: dict[str, Any] = {
 TILES = {"crop_to_patches": False, "min_patches": 1, "max_patches": 12}
 
 FIXED: dict[str, dict[str, Any]] = {
+    "Qwen2VLVideoProcessor": {"cap_pixels_per_frame": False},
+    "Qwen3VLVideoProcessor": {"cap_pixels_per_frame": False},
     "DonutImageProcessor": {"do_align_long_axis": False},
     "EomtImageProcessor": {"do_split_image": False, "do_pad": False},
     "GraniteDoclingImageProcessor": {"dense_max_patches": 0, "fine_route": False},
@@ -213,10 +215,13 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 """Supported image processors, with the default values of all fields that a configuration may omit."""
 
 
+VIDEO: dict[str, Any] = {"do_convert_rgb": True, "do_sample_frames": False, "num_frames": None, "fps": None}
+"""Default values of fields of all video processors."""
+
+
 def _video(*fields: Any, **others: Any) -> dict[str, Any]:
     """Return the default fields of a video processor. The arguments are those of ``class_fields``."""
-    usual = {"do_convert_rgb": True, "do_sample_frames": False, "num_frames": None, "fps": None}
-    return class_fields(*fields, **(usual | others))
+    return class_fields(*fields, **(VIDEO | others))
 
 
 VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -235,10 +240,10 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
     "VideomtVideoProcessor": _video((640, 640), BILINEAR, IMAGENET, do_center_crop=False),
     "VivitVideoProcessor": _video((256,), BILINEAR, HALF, 224, rescale_factor=1 / 127.5),
 }
-"""Supported video processors, with the default values of all fields that a configuration may omit."""
+"""Video processors that neither divide frames into patches nor resize them twice, as ``DEFAULTS``."""
 
 VIDEO_OUTPUTS: dict[str, str | None] = {
-    "InstructBlipVideoVideoProcessor": "pixel_values",
+    **dict.fromkeys(("InstructBlipVideoVideoProcessor", "SmolVLMVideoProcessor"), "pixel_values"),
     **dict.fromkeys(("TimesformerVideoProcessor", "VideoMAEVideoProcessor", "VivitVideoProcessor")),
 }
 """Names of the output of video processors. None: the default of the op. All others return ``pixel_values_videos``."""
@@ -295,7 +300,7 @@ HARMLESS = (
     *("model_input_names", "use_fast", "return_tensors", "input_data_format", "device", "disable_grouping"),
     *("format", "do_convert_annotations", "pad_and_return_pixel_mask"),
     *("image_seq_length", "do_reduce_labels", "reduce_labels", "do_resize_and_center_crop"),
-    *("_valid_processor_keys", "_valid_kwargs_names"),
+    *("_valid_processor_keys", "_valid_kwargs_names", "return_metadata"),
 )
 """Fields that do not change the pixels of an image in any class. They affect segmentation maps or annotations, or have
 no effect."""

@@ -11,7 +11,7 @@ from math import sqrt
 from typing import Any
 
 from pixprep.importers.fields import Fields
-from pixprep.importers.transformers.classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, class_fields
+from pixprep.importers.transformers.classes import BICUBIC, BILINEAR, CLIP, HALF, LANCZOS, VIDEO, class_fields
 from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, Made, float_filter
 from pixprep.pipeline.ops import (
     MAX_SIDE,
@@ -48,8 +48,8 @@ class Patched:
     Attributes:
         defaults: Values of the fields that a configuration may omit.
         small: Rule for small images, as in the op ``resize_to_pixels``.
-        counts_frames: Whether the limits apply to the number of pixels in all frames of a patch, instead of in a single
-            frame.
+        counts_frames: Whether the limits apply to the total number of pixels in the frames of a patch or clip, instead
+            of to each frame.
         is_merged: Whether the patches of a merge window are adjacent in the output.
         layout: Order of the values within a patch, as in the op ``patches``.
         is_flat: Whether the values of a patch form a single axis of the output.
@@ -215,6 +215,21 @@ PATCHED: dict[str, Patched] = {
 }
 """Supported classes that return patches, by name."""
 
+_QWEN_VIDEO = VIDEO | {"min_frames": 4, "max_frames": 768, "cap_pixels_per_frame": None, "default_to_square": True}
+VIDEO_PATCHED: dict[str, Patched] = {
+    "Qwen2VLVideoProcessor": Patched(
+        _qwen(least=128 * 28 * 28, most=28 * 28 * 768, has_pixels=True, **_QWEN_VIDEO) | {"max_video_tokens": 128000}
+    ),
+    "Qwen3VLVideoProcessor": Patched(
+        _qwen(HALF, least=128 * 32 * 32, most=32 * 32 * 768, patch=16, **_QWEN_VIDEO)
+        | {"do_sample_frames": True, "fps": 2, "max_video_tokens": 768},
+        small="truncate",
+        counts_frames=True,
+        overrides_size=False,
+    ),
+}
+"""Supported video processors that return patches, by name."""
+
 
 def patched(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
     """Return the resize ops and the output ops of a class that returns patches.
@@ -228,7 +243,7 @@ def patched(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made
     Raises:
         PipelineError: A field is not supported.
     """
-    row = PATCHED[processor]
+    row = (PATCHED | VIDEO_PATCHED)[processor]
     if row.patch_field == "size":
         patch = Fields(fields.mapping("size"), fields.where).length("height", MAX_PATCH)
     else:
@@ -433,6 +448,7 @@ def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: 
     if frames > 1 and row.layout == "hwc":
         fields.refuse("temporal_patch_size", "is not supported for this class unless it is 1")
     own_merge = merge if row.is_merged else 1
+    is_video = "max_frames" in row.defaults
     if (expand := fields.take("patch_expand_factor", 1)) != 1:
         merge *= fields.length("patch_expand_factor", MAX_PATCH) if expand is not None else 1
     least, most = _pixels(fields, row)
@@ -447,15 +463,17 @@ def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: 
             multiple=patch * merge,
             min_pixels=least,
             max_pixels=most,
-            frames=frames if row.counts_frames else 1,
+            frames=1 if not row.counts_frames else "clip" if is_video else frames,
+            temporal_patch_size=frames if is_video and row.counts_frames else 1,
             small=row.small,
             max_ratio=row.max_ratio,
             filter=filter_,
             like=like,
         )
+    values, grid = ("pixel_values_videos", "video_grid_thw") if is_video else ("pixel_values", "image_grid_thw")
     outputs: list[Op] = [
-        Patches(patch, own_merge, temporal_patch_size=frames, layout=row.layout, flat=row.is_flat, name="pixel_values"),
-        PatchGrid(patch, own_merge, order="thw", name="image_grid_thw"),
+        Patches(patch, own_merge, temporal_patch_size=frames, layout=row.layout, flat=row.is_flat, name=values),
+        PatchGrid(patch, own_merge, order="thw", temporal_patch_size=frames if is_video else 1, name=grid),
     ]
     return Made([resize], outputs)
 

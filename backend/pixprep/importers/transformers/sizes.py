@@ -17,6 +17,7 @@ from pixprep.importers.transformers.classes import (
     NONE,
     PAIRS,
     TILES,
+    VIDEO,
     class_fields,
 )
 from pixprep.pipeline.ops import (
@@ -45,7 +46,7 @@ from pixprep.pipeline.ops import (
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
-from pixprep.plan.side_rules import Rule
+from pixprep.plan.side_rules import MAX_IDEFICS_SIDE, Rule
 from pixprep.plan.tile_grids import grids_of
 from pixprep.spec import Filter, Like
 
@@ -481,6 +482,16 @@ def _idefics3(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made(resizes, outputs)
 
 
+def _smolvlm_clip(fields: Fields, filter_: Filter, like: Like) -> Made:
+    (size,), (tile,) = _edges(fields, "size", ("longest_edge",)), _edges(fields, "max_image_size", ("longest_edge",))
+    how: dict[str, Any] = {"filter": filter_, "like": like}
+    resizes: list[Op] = [
+        ResizeByRule(rule="idefics3", size=min(size, MAX_IDEFICS_SIDE), **how),
+        ResizeByRule(rule="square", size=tile, again=True, **how),
+    ]
+    return Made(resizes, [])
+
+
 def _donut(fields: Fields, filter_: Filter, like: Like) -> Made:
     height, width = _edges(fields, "size", ("height", "width"), is_square=True)
     how: dict[str, Any] = {"filter": filter_, "like": like}
@@ -855,6 +866,14 @@ SIZED: dict[str, Sized] = {
     ),
 }
 """Supported classes, by name."""
+VIDEO_SIZED = {
+    "SmolVLMVideoProcessor": Sized(
+        class_fields((1, 1), LANCZOS, HALF, do_pad=True, default_to_square=True, **VIDEO)
+        | {"size": {"longest_edge": 4 * 364}, "max_image_size": {"longest_edge": 364}},
+        _smolvlm_clip,
+    ),
+}
+"""Supported video processors that resize frames by a formula, by name."""
 
 
 def sized(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
@@ -869,7 +888,7 @@ def sized(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made:
     Raises:
         PipelineError: A field is not supported.
     """
-    row = SIZED[processor]
+    row = (SIZED | VIDEO_SIZED)[processor]
     if row.is_flagged and not fields.flag("do_resize"):
         fields.refuse("do_resize", f"is not supported for {processor}")
     if row.defaults["size"] is not None and not fields.has("size"):

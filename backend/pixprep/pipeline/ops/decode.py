@@ -129,12 +129,15 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     can be decoded.
 
     Args:
-        frames: Number of frames.
+        frames: Number of frames. With ``rate``, it is the maximum number.
         sample: Selection of the frames. ``uniform`` selects the first frame, the last frame and evenly spaced frames
             between them (``i * (n - 1) // (frames - 1)`` of n frames). ``first`` selects the first frames. ``random``,
             in training only, divides the clip into ``frames`` equal segments and selects one frame from each.
             ``segments`` selects the first or the middle frame of each such segment, as ``start`` specifies
-            (``i * n // frames`` or ``(2 * i + 1) * n // (2 * frames)``).
+            (``i * n // frames`` or ``(2 * i + 1) * n // (2 * frames)``). ``rounded`` is ``uniform``, with ``i * (n - 1)
+            / (frames - 1)`` rounded to the nearest integer, ties to even (Qwen3-VL). ``trimmed``, with ``rate`` only,
+            is ``uniform`` without duplicates, and without the first and the last second of a clip of more than ``frames
+            * rate + 2`` seconds (SmolVLM).
             ``{"step": n}`` selects every n-th frame. ``{"fps": f}`` selects the frames that are displayed at intervals
             of 1 / f seconds. ``{"seconds": s}`` selects evenly spaced frames from the first to the last frame of a
             window of s seconds.
@@ -148,6 +151,12 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             ``ConstantClipsPerVideoSampler`` with ``UniformTemporalSubsample``. By default, there is one clip, which
             begins at ``start``.
         clip: Index of the only clip to select, from 0 to ``clips`` - 1. The tensor then has no axis ``n``.
+        rate: Number of frames to select per second. The number of frames then depends on the clip: the number of frames
+            of the clip, divided by the frame rate that the container specifies, times ``rate``, rounded down
+            (``trimmed`` rounds to the nearest integer). It is at least ``min_frames``, and at most ``frames`` and the
+            number of frames of the clip. The outputs must be ``patches`` or ``tiles``.
+        min_frames: Minimum number of frames with ``rate``.
+        frames_multiple: With ``rate``, the number of frames is rounded down to a multiple of this number.
         short: Treatment of a clip with too few frames. ``refuse`` rejects the clip. ``repeat`` repeats frames; ``step``
             and ``fps`` then repeat the last frame, or with ``clips`` the last selected frame. ``loop``, for ``step``
             with ``clips``, continues with the first frame of the file, as mmaction2 does by default.
@@ -160,11 +169,14 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
     """
 
     frames: Annotated[int, Within(1, MAX_FRAMES)]
-    sample: Literal["uniform", "first", "random", "segments"] | dict[str, float] = "uniform"
+    sample: Literal["uniform", "rounded", "trimmed", "first", "random", "segments"] | dict[str, float] = "uniform"
     start: Start = "first"
     clips: Annotated[int, Within(1, MAX_CLIPS)] | None = None
     clip: Annotated[int, Within(0, MAX_CLIPS - 1)] | None = None
     short: Short = "refuse"
+    rate: Annotated[float, Within(MIN_RATE, MAX_FRAMES)] | None = None
+    min_frames: Annotated[int, Within(1, MAX_FRAMES)] = 1
+    frames_multiple: Annotated[int, Within(1, 64)] = 1
     color: Color = "rgb"
     apply_rotation: bool = True
 
@@ -181,8 +193,8 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
                 or (rule == "step" and by != int(by))
             ):
                 raise PipelineError(
-                    '"sample" must be "uniform", "first", "random", "segments", {"step": n} with an integer n, '
-                    '{"fps": f} or {"seconds": s}'
+                    '"sample" must be "uniform", "rounded", "trimmed", "first", "random", "segments", {"step": n} with '
+                    'an integer n, {"fps": f} or {"seconds": s}'
                 )
         elif self.sample == "segments" and self.start == "random":
             raise PipelineError('"sample": "segments" does not support a random "start": use "sample": "random"')
@@ -191,6 +203,20 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
                 '"start" requires "sample": "segments", {"step": ...}, {"fps": ...} or {"seconds": ...}'
             )
         self._check_clips()
+        if self.rate is None:
+            if self.sample == "trimmed" or self.min_frames > 1 or self.frames_multiple > 1:
+                field = "min_frames" if self.min_frames > 1 else "frames_multiple"
+                what = '"sample": "trimmed"' if self.sample == "trimmed" else f'"{field}"'
+                raise PipelineError(f'{what} requires "rate", the number of frames per second')
+        elif self.sample not in ("uniform", "rounded", "trimmed", "segments") or self.short == "repeat":
+            raise PipelineError(
+                '"rate" requires "sample": "uniform", "rounded", "trimmed" or "segments", and does not support '
+                '"short": "repeat"'
+            )
+        elif self.sample == "trimmed" and (self.min_frames > 1 or self.frames_multiple > 1):
+            raise PipelineError('"sample": "trimmed" supports neither "min_frames" nor "frames_multiple": remove them')
+        elif max(self.min_frames, self.frames_multiple) > self.frames:
+            raise PipelineError(f'"min_frames" and "frames_multiple" must not exceed "frames", {self.frames}')
         if self.is_random and self.only != "training":
             raise PipelineError(
                 'random frames are supported in training only: add "only": "training", and add another decode_video '
@@ -248,11 +274,15 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             short=self.short,
             clips=self.clips,
             clip=self.clip,
+            rate=self.rate,
+            min_frames=self.min_frames,
+            multiple=self.frames_multiple,
         )
 
     def infer(self) -> ImageSpec:
         clips = self.clips if self.clip is None else None
-        return ImageSpec(frames=self.frames * (clips or 1), clips=clips, color=self.color)
+        is_open = self.rate is not None
+        return ImageSpec(frames=self.frames * (clips or 1), clips=clips, is_frames_open=is_open, color=self.color)
 
     def plan(self, **parts: Any) -> Plan:
         if any(spec.is_region for spec in parts["inputs"].values()):

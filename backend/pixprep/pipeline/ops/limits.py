@@ -69,6 +69,8 @@ class Within:
         return f"between {_text(self.minimum)} and {_text(self.maximum)}{self.unit}"
 
     def check(self, name: str, value: Any) -> None:
+        if isinstance(value, str):  # a field that also accepts a name, whose spelling its type checks
+            return
         values = as_tuple(value) if self.lengths else (value,)
         if len(values) not in (self.lengths or (1,)):
             *fewer, last = map(str, self.lengths)

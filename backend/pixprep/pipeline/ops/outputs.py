@@ -155,6 +155,11 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
         min_size, max_size = (padding.size(*sides) for sides in bounds)
         if min_size == max_size == bounds[0]:
             padding = NO_PADDING
+        if image.is_frames_open:
+            raise PipelineError(
+                'the number of frames depends on the clip, because decode_video has "rate": remove "rate", or use '
+                "patches or tiles instead of tensor"
+            )
         if image.frames is not None and (min_size != max_size or padding[1:] != NO_PADDING[1:]):
             raise PipelineError(
                 'all clips must have the same size, without padding: set "height" and "width" in resize, and remove '
@@ -436,7 +441,7 @@ class OpticalFlow(OutputOp, frozen=True, tag="optical_flow"):
         need_8bit_values(image)
         if image.clips is not None:
             raise PipelineError('is not supported with "clips" of decode_video: add "clip" to select one of the clips')
-        if image.frames is None or image.frames < 2:
+        if image.frames is None or image.frames < 2 or image.is_frames_open:
             raise PipelineError("requires a video clip of at least 2 frames: start the pipeline with decode_video")
         if image.height is None or image.width is None:
             raise PipelineError(

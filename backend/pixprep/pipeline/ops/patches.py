@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Literal
 
 from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout, PatchOrder
-from pixprep.pipeline.ops.limits import Length, Within
+from pixprep.pipeline.ops.limits import Length
 from pixprep.pipeline.ops.op import OutputOp
 from pixprep.pipeline.ops.outputs import MAX_VALUES, NumbersOp
-from pixprep.pipeline.ops.sizes import Count
+from pixprep.pipeline.ops.sizes import Count, Few
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.spec import ImageSpec, Padding, TensorDType, TensorSpec
-
-Few = Annotated[int, Within(1, 64)]
 
 
 class PatchOp(OutputOp, frozen=True):
@@ -36,7 +34,10 @@ class PatchOp(OutputOp, frozen=True):
         Raises:
             PipelineError: The image does not consist of complete patches, or has more than ``max_patches``.
         """
-        layout = PatchLayout((self.patch_size, self.patch_size), image.channels, self.merge_size)
+        if image.clips is not None:
+            raise PipelineError('is not supported with "clips" of decode_video: add "clip" to select one of the clips')
+        is_clip = image.frames is not None
+        layout = PatchLayout((self.patch_size, self.patch_size), image.channels, self.merge_size, is_clip=is_clip)
         for side, multiple, name in zip(image.multiples, layout.multiples, ("height", "width"), strict=True):
             fixed = getattr(image, name)
             if (fixed or side) % multiple:
@@ -45,6 +46,8 @@ class PatchOp(OutputOp, frozen=True):
                     f"the {name} of the image must be a multiple of patch_size * merge_size, {multiple}, but {actual}: "
                     "add resize_to_pixels or resize_to_patches, or a resize or pad to such a size"
                 )
+        if self.max_patches is not None and image.frames is not None:
+            raise PipelineError('"max_patches" supports images, not clips: remove it')
         if self.max_patches is not None and self.max_count(image, layout) > self.max_patches:
             raise PipelineError(
                 f'"max_patches" is {self.max_patches:,}, but an image may have {self.max_count(image, layout):,} '
@@ -53,7 +56,7 @@ class PatchOp(OutputOp, frozen=True):
         return replace(layout, fixed=self.max_patches)
 
     def max_count(self, image: ImageSpec, layout: PatchLayout) -> int:
-        """Return the maximum number of patches of an image.
+        """Return the maximum number of patches of an image or clip.
 
         Raises:
             PipelineError: The number of patches is not limited.
@@ -62,7 +65,10 @@ class PatchOp(OutputOp, frozen=True):
             raise PipelineError("the number of patches has no upper bound: add resize_to_pixels or resize_to_patches")
         pixels = image.max_height * image.max_width
         pixels = pixels if image.max_pixels is None else min(pixels, image.max_pixels)
-        return pixels // (layout.size[0] * layout.size[1])
+        count, area = layout.groups(image.frames or 1), layout.size[0] * layout.size[1]
+        if image.max_clip_pixels is not None:
+            return min(count * (pixels // area), image.max_clip_pixels // (area * layout.frames))
+        return count * (pixels // area)
 
 
 class Patches(PatchOp, frozen=True, tag="patches"):
@@ -77,7 +83,8 @@ class Patches(PatchOp, frozen=True, tag="patches"):
         merge_size: Height and width of a merge window in patches. The patches of a window are consecutive in the
             tensor, as the patch merger of Qwen2-VL requires. Windows, and patches within a window, are in row-major
             order.
-        temporal_patch_size: Number of frames per patch. The image is repeated for each frame.
+        temporal_patch_size: Number of frames per patch. An image is repeated for each frame. The patches of a clip
+            contain its frames in order, and its last frame is repeated to complete the last patch.
         max_patches: Fixed number of patches per tensor. If an image has fewer patches, its tensor is padded with zeros.
             Default: no padding.
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,
@@ -98,8 +105,6 @@ class Patches(PatchOp, frozen=True, tag="patches"):
     dtype: TensorDType = "float32"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        if image.frames is not None:
-            raise PipelineError("supports images, not clips")
         if self.layout == "tchw" and not self.flat:
             raise PipelineError('"flat": false requires "layout": "chw" or "hwc"')
         if self.dtype == "uint8" and image.values != "levels":
@@ -109,7 +114,7 @@ class Patches(PatchOp, frozen=True, tag="patches"):
             raise PipelineError(f"values up to {largest:g} exceed the range of {self.dtype}")
         layout = replace(self.layout_of(image), frames=self.temporal_patch_size, layout=self.layout, is_flat=self.flat)
         max_patches = layout.fixed or self.max_count(image, layout)
-        is_fixed = layout.fixed or None not in (image.height, image.width)
+        is_fixed = layout.fixed or not (image.height is None or image.width is None or image.is_frames_open)
         return TensorSpec(
             shape=(max_patches if is_fixed else -1, *layout.shape),
             most=() if is_fixed else (max_patches, *layout.shape),
@@ -130,13 +135,13 @@ class Patches(PatchOp, frozen=True, tag="patches"):
 class PatchGrid(PatchOp, NumbersOp, frozen=True, tag="patch_grid"):
     """Defines an output: the number of patches of the image along each axis, without padding.
 
-    With ``"order": "thw"``, the output corresponds to ``image_grid_thw`` of Qwen2-VL and related models, where an image
-    has one frame. With ``hw``, the output corresponds to ``spatial_shapes`` of SigLIP 2.
+    With ``"order": "thw"``, the output corresponds to ``image_grid_thw`` and ``video_grid_thw`` of Qwen2-VL and related
+    models. With ``hw``, the output corresponds to ``spatial_shapes`` of SigLIP 2.
 
     Args:
-        patch_size, merge_size, max_patches: as in ``patches``.
-        order: Order of the numbers: ``hw`` is ``[rows, columns]``, ``wh`` is ``[columns, rows]``, and ``thw`` is ``[1,
-            rows, columns]``.
+        patch_size, merge_size, max_patches, temporal_patch_size: as in ``patches``.
+        order: Order of the numbers: ``hw`` is ``[rows, columns]``, ``wh`` is ``[columns, rows]``, and ``thw`` is
+            ``[patches along the time axis, rows, columns]``. The first number is 1 for an image.
         dtype: Dtype of the output.
 
     Example:
@@ -145,6 +150,10 @@ class PatchGrid(PatchOp, NumbersOp, frozen=True, tag="patch_grid"):
 
     order: Literal["hw", "wh", "thw"] = "hw"
     dtype: Literal["int64", "int32"] = "int64"
+    temporal_patch_size: Few = 1
+
+    def grid_of(self, before: Lowered) -> PatchLayout:
+        return replace(super().grid_of(before), frames=self.temporal_patch_size)
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         self.layout_of(image)

@@ -13,7 +13,7 @@ from pixprep.spec import ImageSpec, upward
 
 _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
     *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "longer_half_up", "bounded"),
-    "shorter_half_up",
+    *("shorter_half_up", "square"),
     *("idefics3", "thumbnail", "nearer_32", "pillow_contain", "pillow_thumbnail"),
 )
 
@@ -59,6 +59,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``nearer``: the height becomes ``size``, or the width becomes ``width``, whichever scales the image less. Both
       sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to 1/32,
       and then down.
+    - ``square``: both sides become ``size``, without keeping the aspect ratio (clips of SmolVLM, with ``again``).
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
     - ``pillow_contain``: the image fits into ``size``, like ``ImageOps.contain``. With a ``pad`` whose ``rounding`` is
       ``half_even``, it reproduces ``ImageOps.pad``.
@@ -78,8 +79,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         max_size: Maximum length of the longer side in pixels; for ``shorter_half_up``, ``detr``, ``half``,
             ``text_max``, ``text_min`` and ``text_long``. Maximum width for ``text_line``.
         max_tiles: Maximum number of tiles; for ``idefics3_capped``.
-        again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3
-            and Donut.
+        again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3,
+            SmolVLM and Donut.
         filter, antialias, like: as in ``resize``.
 
     Example:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.ops.geometry import check_like, resize_step, resized
@@ -14,6 +14,7 @@ from pixprep.plan.lowered import Lowered
 from pixprep.plan.sizes import PatchBudget, PatchRule, PixelBudget, Size, Sizer, Small
 from pixprep.spec import Filter, ImageSpec, Like
 
+Few = Annotated[int, Within(1, 64)]
 Pixels = Annotated[int, Within(1, MAX_RESIZED_PIXELS, " pixels")]
 Count = Annotated[int, Within(1, 1 << 20, " patches")]
 
@@ -71,7 +72,11 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
         min_pixels: Minimum number of pixels of the result.
         max_pixels: Maximum number of pixels of the result.
         frames: Number of identical frames that the model makes of an image, as GLM-4.1V does. ``min_pixels`` and
-            ``max_pixels`` limit the total number of pixels of these frames.
+            ``max_pixels`` limit the total number of pixels of these frames. ``clip`` is the number of frames of the
+            clip, as for Qwen3-VL.
+        temporal_patch_size: Number of frames per patch, for ``"frames": "clip"``. To compare the number of pixels with
+            the limits, the number of frames is rounded to a multiple of this number, with ties to even. Clips with
+            fewer frames are rejected.
         small: Treatment of an image with a side shorter than ``multiple``. ``keep`` treats such an image like any other
             image. ``truncate`` (GLM-4.1V) and ``round`` (PaddleOCR-VL) first enlarge it so that both sides have at
             least ``multiple`` pixels, and truncate or round the length of the longer side.
@@ -85,7 +90,8 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     multiple: Length
     min_pixels: Pixels = 1
     max_pixels: Pixels
-    frames: Annotated[int, Within(1, 4096)] = 1
+    frames: Annotated[int, Within(1, 4096)] | Literal["clip"] = 1
+    temporal_patch_size: Few = 1
     small: Small = "keep"
     max_ratio: Annotated[float, Within(1, MAX_SIDE)] = 200.0
 
@@ -93,10 +99,22 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
         super().check()
         if self.min_pixels > self.max_pixels:
             raise PipelineError(f'"min_pixels" {self.min_pixels} must not exceed "max_pixels" {self.max_pixels}')
+        if self.temporal_patch_size > 1 and self.frames != "clip":
+            raise PipelineError('"temporal_patch_size" requires "frames": "clip"')
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        if self.frames != "clip":
+            return super().infer(image)
+        if image.frames is None:
+            raise PipelineError('"frames": "clip" requires decode_video')
+        image = super().infer(replace(image, height=None, width=None))  # the size depends on the number of frames
+        return replace(image, max_clip_pixels=self.sizer.max_clip_pixels(image.frames or 1))
 
     @property
     def sizer(self) -> PixelBudget:
-        return PixelBudget(self.multiple, self.min_pixels, self.max_pixels, self.frames, self.small, self.max_ratio)
+        frames = 0 if self.frames == "clip" else self.frames
+        sizes = self.multiple, self.min_pixels, self.max_pixels, frames, self.small
+        return PixelBudget(*sizes, self.max_ratio, self.temporal_patch_size)
 
 
 class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"):
@@ -131,7 +149,7 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
 
     patch_size: Length
     max_patches: Count
-    merge_size: Annotated[int, Within(1, 64)] = 1
+    merge_size: Few = 1
     max_side: Count | None = None
     min_patches: Count | None = None
     rule: PatchRule = "naflex"

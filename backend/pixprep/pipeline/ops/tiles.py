@@ -101,6 +101,8 @@ class _TileOp(OutputOp, frozen=True):
         Raises:
             PipelineError: The image does not consist of complete tiles, or its values do not fit the dtype.
         """
+        if image.frames is not None and (self.thumbnail or self.omit_one):
+            raise PipelineError('"thumbnail" and "omit_one" support images, not clips: remove them')
         spec = Patches(self.tile_size, flat=False, dtype=dtype).infer(image)
         assert spec.patches is not None
         layout = replace(
@@ -116,7 +118,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
     """Defines an output: the image as square tiles, and optionally a thumbnail, as a batch of images of one size.
 
     The shape is ``[tiles, 3, tile_size, tile_size]``, where the number of tiles depends on the image. Tiles are in
-    row-major order. The image before this op must consist of complete tiles, as after ``resize_to_tiles``.
+    row-major order. The image before this op must consist of complete tiles, as after ``resize_to_tiles``. For a clip,
+    the tiles of each frame follow those of the frame before.
 
     Args:
         tile_size: Height and width of a tile in pixels.
@@ -148,6 +151,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         spec = self.spec_of(image, self.dtype)
         if self.max_tiles is None:
             return spec
+        if image.frames is not None:
+            raise PipelineError('"max_tiles" supports images, not clips: remove it')
         if spec.largest[0] > self.max_tiles:
             raise PipelineError(f'"max_tiles" is {self.max_tiles}, but an image may have {spec.largest[0]} tiles')
         assert spec.patches is not None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pixprep.errors import PipelineError
+from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops.outputs import NumbersOp
 from pixprep.pipeline.ops.patches import PatchOp
+from pixprep.pipeline.ops.sizes import Few
+from pixprep.plan.lowered import Lowered
 from pixprep.spec import ImageSpec, TensorSpec
 
 
@@ -45,7 +49,7 @@ class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):
     ``num_soft_tokens_per_image``.
 
     Args:
-        patch_size, merge_size, max_patches: as in ``patches``.
+        patch_size, merge_size, max_patches, temporal_patch_size: as in ``patches``.
         dtype: Dtype of the output.
 
     Example:
@@ -53,6 +57,10 @@ class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):
     """
 
     dtype: Literal["int64", "int32"] = "int64"
+    temporal_patch_size: Few = 1
+
+    def grid_of(self, before: Lowered) -> PatchLayout:
+        return replace(super().grid_of(before), frames=self.temporal_patch_size)
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         self.layout_of(image)

@@ -233,7 +233,9 @@ def _tensors(pipeline: Pipeline, encoded: Encoded) -> dict[str, Array]:
 
 
 def _repeated(tensor: Array, spec: TensorSpec) -> Array:
-    """Repeat the tensor of a photo along the clip and time axes if ``spec`` describes clips."""
+    """Repeat the tensor or the patches of a photo along the clip and time axes if ``spec`` describes clips."""
+    if spec.patches is not None and spec.shape[0] > tensor.shape[1]:
+        return np.tile(tensor, (1, spec.shape[0] // tensor.shape[1], *[1] * (tensor.ndim - 2)))
     for axis, letter in enumerate(spec.layout or "", 1):
         if letter in "nt":
             tensor = np.repeat(np.expand_dims(tensor, axis), spec.shape[axis - 1], axis)

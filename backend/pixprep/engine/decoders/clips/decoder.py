@@ -71,14 +71,19 @@ class ClipDecoder:
 
         def choose(frames: Frames) -> Sequence[int]:
             nonlocal placed
-            placed = place(frames.height, frames.width)
+            sampling = self._clip.sampling
+
+            def indices_of(drawn: Sequence[float] = ()) -> Sequence[int]:
+                try:
+                    return sampling.indices(frames.times, drawn, frames.rate)
+                except ValueError as error:
+                    raise ImageError("DOES_NOT_FIT", f"{error}: the clip is too short for {sampling}") from None
+
+            count = sampling.frames if sampling.rate is None else len(indices_of())
+            placed = place(frames.height, frames.width, count)
             row = placed.rows[0] if placed.rows else placed  # a clip has one row of inputs
             assert isinstance(row, Placed)
-            drawn = row.draws[self._clip.drawn.key]["uniforms"] if self._clip.drawn else ()
-            try:
-                indices = self._clip.sampling.indices(frames.times, drawn)
-            except ValueError as error:
-                raise ImageError("DOES_NOT_FIT", f"{error}: the clip is too short for {self._clip.sampling}") from None
+            indices = indices_of(row.draws[self._clip.drawn.key]["uniforms"] if self._clip.drawn else ())
             memory.take(len({*indices}) * frames.height * frames.width)
             return indices
 

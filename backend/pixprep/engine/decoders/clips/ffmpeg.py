@@ -75,11 +75,13 @@ class Frames(NamedTuple):
     Attributes:
         times: Time of each frame in seconds, in display order.
         height, width: Size of a frame in pixels, after the rotation that the container specifies.
+        rate: Number of frames per second that the container specifies, or 25 if it does not.
     """
 
     times: list[Fraction]
     height: int
     width: int
+    rate: float = 25.0
 
 
 Choose = Callable[[Frames], Sequence[int]]
@@ -223,7 +225,7 @@ class _Reader:
                 "TOO_MANY_PIXELS", f"{float(length):,.0f} s; the limit is {limit:,} (parameter max_clip_s)"
             )
         shown = (width, height) if turn % 180 else (height, width)
-        indices = list(choose(Frames(times, *shown)))
+        indices = list(choose(Frames(times, *shown, float(self._stream.average_rate or 25))))
         distinct = sorted({*indices})
         if len(distinct) * height * width > self._limits.max_clip_pixels:
             raise ImageError(
