@@ -226,7 +226,6 @@ def test_resized_values_are_clipped_to_the_range_of_the_pixel_values():
     clipped = pp.normalize(MEAN, STD, scale=1.0, arithmetic="divide", clip=True)
     mean, std = (np.array(each, np.float32).reshape(3, 1, 1) for each in (MEAN, STD))
     assert np.array_equal(ask([*before, clipped, pp.tensor()], image)["tensor"], (values.clip(0, 1) - mean) / std)
-    assert pp.Pipeline([*before, clipped, pp.tensor()]).plan.outputs["tensor"].unsupported_by_cuda
 
 
 def test_a_small_result_of_bilinear_without_antialiasing_is_rejected():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 import pixprep as pp
-from gpu.cuda_cases import patch_cases, plan_of, resizes, special_tensors
+from gpu.cuda_cases import patch_cases, plan_of, resizes, special_tensors, value_plans
 from pixprep.gpu import launch, nvrtc
 from pixprep.plan.profiles import PROFILES
 
@@ -53,6 +53,8 @@ def builds():
         for plain in (False, True):
             made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)
         made[tuple(launch.levels_options(plan))] = launch.levels_code()
+    for plan in value_plans():
+        made[tuple(launch.options(plan))] = launch.code(plan)
     for plan, _ in patch_cases():
         for plain in (False, True):
             made[tuple(launch.options(plan, plain=plain))] = launch.code(plan, plain=plain)

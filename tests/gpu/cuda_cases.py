@@ -18,7 +18,7 @@ from pixprep.plan.profiles.windows import Passes, Windows
 from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes not in ("fixed", "float_pairs")]
-"""``float_pairs`` resizes float32 values, which the CUDA kernels do not support."""
+"""``float_pairs`` resizes float32 values, which ``value_plans`` covers."""
 REAL = ("real", "lerp")
 """Passes whose results are not rounded to pixel values."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
@@ -45,13 +45,13 @@ def images(seed, channels=3):
 
 def cases(*, every=1):
     """Yield pairs of (plan, images). Only one of ``every`` pairs is included."""
-    made = [*_libraries(), *_without_resize(), *_types(), *_synthetic(), *_real()]
+    made = [*_libraries(), *_without_resize(), *_types(), *_synthetic(), *_real(), *value_plans()]
     yield from ((plan, images(index, len(plan.channels))) for index, plan in enumerate(made[::every]))
 
 
 def resizes():
-    """Return the options of every resize that has a CUDA kernel."""
-    for like in (like for like in get_args(Like) if not PROFILES[like].is_hosts):
+    """Return the options of every resize of pixel values."""
+    for like in (like for like in get_args(Like) if not PROFILES[like].takes_real):
         for name, antialias in PROFILES[like].methods:
             yield {"like": like, "filter": name, "antialias": antialias}
 
@@ -192,6 +192,26 @@ def _patched():
     cut = {"slice_size": 32, "multiple": 32, "min_slices": 2, "max_slices": 6, "patch_size": 16, "tolerance": 2.0}
     lfm2 = pp.resize_to_slices(rule="lfm2", min_pixels=1024, max_pixels=2048, **cut)
     yield plan_of(lfm2, pp.slice_patches(16, max_patches=8))
+
+
+def value_plans():
+    """Yield plans that resize normalized values, or that clip the values after the resize."""
+    constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+    fused, half = pp.normalize(**constants, arithmetic="fused"), pp.tensor(dtype="float16", layout="hwc")
+    for like in (like for like in get_args(Like) if PROFILES[like].takes_real):
+        for name, antialias in PROFILES[like].methods:
+            options = {"like": like, "filter": name, "antialias": antialias}
+            yield plan_of(
+                fused, pp.resize(height=90, width=41, **options), pp.center_crop(70, 39), pp.tensor(), color="bgr"
+            )
+            yield plan_of(fused, pp.resize(height=40, width=1300, **options), pp.flip("vertical"), half)
+            yield plan_of(pp.normalize(), pp.resize(height=97, width=64, **options), pp.tensor(), color="gray")
+    before = pp.normalize(arithmetic="multiply")
+    sharp = pp.resize(height=90, width=100, filter="bicubic", antialias=False, like="torch_float")
+    clipped = pp.normalize(**constants, scale=1.0, arithmetic="divide", clip=True)
+    for tensor in (pp.tensor(), half):
+        yield plan_of(before, sharp, clipped, tensor)
+        yield plan_of(pp.resize(height=20, width=30), before, clipped, tensor, color="bgr")
 
 
 def _windows(method, passes, axis):  # noqa: ARG001

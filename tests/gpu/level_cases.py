@@ -126,6 +126,16 @@ def every_step(height, width, channels):
             last = () if len(matrix) == 6 else (1.5,)
             warp = Warp((*matrix, *last), whole, 2, 61, height, width, fill, way, "opencv", None, mode)
             yield f"warp, {name}, {way}, {mode}, opencv", warp
+    for way in WARPS["dali"].filters:
+        for place, (name, matrix) in enumerate(matrices(height, width).items()):
+            window = (height + 9, width + 560), 2, 250 * place, height, width + 30
+            mode = MODES[place % 2]
+            if len(matrix) == 6:
+                yield f"warp, {name}, {way}, {mode}, dali", Warp(matrix, *window, fill, way, "dali", None, mode)
+        yield f"warp without a fill, {way}, dali", Warp(TURNED, (height, width), 0, 0, height, width, None, way, "dali")
+    for rows, columns in ((1, 3), (5, 1), (7, 2 * width + 5)):
+        kernel = {"rows": gaussian(rows), "columns": gaussian(columns)}
+        yield f"blur of {rows} x {columns}, opencv", Filter("blur", "opencv", **kernel)
     reach = min(3, (height - 1), (width - 1))
     yield "blur", Filter("blur", "torchvision", rows=gaussian(2 * min(reach, 1) + 1), columns=gaussian(2 * reach + 1))
 

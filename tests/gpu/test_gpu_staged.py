@@ -27,6 +27,10 @@ WHOLE = {
         pp.tensor(dtype="float16"),
     ],
     "repeated padding": [pp.pad(40, 50, padding_mode="reflect", larger="keep"), pp.resize(height=24, width=20), TENSOR],
+    "repeated padding, then a resize of values": [
+        *(pp.pad(root=0.5, padding_mode="reflect"), pp.normalize(arithmetic="multiply")),
+        *(pp.resize(height=90, width=70, antialias=False, like="torch_corners"), pp.tensor()),
+    ],
     "not resized": [pp.autocontrast(), pp.letterbox(1300, 1300, anchor="top_left"), pp.crop(1, 2, 30, 40), TENSOR],
     "open sizes": [
         *(pp.equalize(), pp.resize(40, max_size=90), pp.rotate(20), pp.resize(24, max_size=70, like="opencv")),

@@ -118,6 +118,7 @@ __device__ inline VALUE computed(const struct Plan &plan, int c, float value, do
 #ifdef LEVEL_OWN_MAX  // defined only for levels.cu, because a float64 division in plain.cu would need a stack
         else if (step.operation == STEP_BY_OWN) result = __ddiv_rn(__ddiv_rn(before, own) - step.offset[c], step.scale[c]);
 #endif
+        else if (step.operation == STEP_CLIP) result = fminf(fmaxf(before, by), (float)step.offset[c]);
         else if (step.operation == STEP_SUBTRACT) result = __fsub_rn(before, by);
         else if (step.operation == STEP_MULTIPLY) result = __fmul_rn(before, by);
         else result = __fdiv_rn(before, by);

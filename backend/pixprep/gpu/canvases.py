@@ -19,7 +19,6 @@ from pixprep.gpu.structs import ALIGNMENT, CANVAS, ERASURE, LEVEL_STEP, pack_ste
 from pixprep.plan.draws.philox import quantiles
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import Placement
-from pixprep.plan.profiles import WARPS
 from pixprep.plan.profiles.profile import ARITHMETICS
 from pixprep.plan.steps.curves import Curve, Hsv
 from pixprep.plan.steps.levels import (
@@ -39,16 +38,12 @@ from pixprep.spec import BlendLike, BorderMode, TensorSpec
 U8 = npt.NDArray[np.uint8]
 Size = tuple[int, int]
 
-_HOSTS = tuple(f"{like}_" for like, warps in WARPS.items() if warps.is_hosts)
 KINDS = (
     *("curve", "blend_own", "blend_mean", "hue", "hsv", "matrix", "autocontrast", "equalize", "own_max", "own_mean"),
     *("permute", "erase"),
-    *("take", "sharpness", "blur", *(f"warp_{name}" for name in ARITHMETICS if not name.startswith(_HOSTS))),
+    *("take", "sharpness", "blur", *(f"warp_{name}" for name in ARITHMETICS)),
 )
-"""Kinds of steps in levels.cu, in the order of their numbers (LEVEL_CURVE, ...).
-
-Warps that are implemented only on the host are not included.
-"""
+"""Kinds of steps in levels.cu, in the order of their numbers (LEVEL_CURVE, ...)."""
 MODES: tuple[str, ...] = get_args(BorderMode)
 _ALIGNMENT = 16
 

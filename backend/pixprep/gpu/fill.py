@@ -93,6 +93,9 @@ def _order(resize: Resize | None) -> Callable[[Placement], bool]:
 def fill_plain(chunk: Chunk) -> Filled:
     """Fill structs and windows for plain.cu."""
     windows, middle, channels = bytearray(), 0, len(chunk.plan.channels)
+    table = chunk.plan.resized_values
+    if table is not None:
+        windows += table.tobytes()
     images = np.zeros(len(chunk.pixels), IMAGE)
     for index, (one, placement, tensor, first) in enumerate(
         zip(chunk.pixels, chunk.placements, chunk.tensors, chunk.which, strict=True)
@@ -117,6 +120,7 @@ def fill_plain(chunk: Chunk) -> Filled:
         for name in ("first", "count", "weights"):
             images[axis][name] += np.uint64(address + begin)
     images["away"] += np.uint64(address + begin)
+    images["values"] = 0 if table is None else address + begin
     memory[: images.nbytes] = images.view(np.uint8)
     memory[begin:] = np.frombuffer(windows, np.uint8)
     return memory, middle, (int(images["intermediate_width"].max()), int(images["intermediate_height"].max()))

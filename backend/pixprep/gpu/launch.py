@@ -80,10 +80,11 @@ def is_fast(plan: TensorPlan) -> bool:
     """Return whether fast.cu supports a plan.
 
     fast.cu requires filters with a formula, no padding before the resize, and the same fill color for all images.
+    It only resizes pixel values to pixel values.
     """
     geometry = plan.geometry
     is_padded = geometry.resize is not None and geometry.is_padded
-    return _formula(plan) is not None and geometry.fill is None and not is_padded
+    return _formula(plan) is not None and geometry.fill is None and not is_padded and not plan.is_real
 
 
 def code(plan: TensorPlan, *, plain: bool = False) -> str:

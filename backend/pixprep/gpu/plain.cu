@@ -51,9 +51,11 @@ __device__ static inline void add_whole(const Taps<T> &taps, int shift, int *sum
 
 // Compute sum(value * weight) for each channel in float32. PASSES_OPENCV_CUBIC begins with the last tap, and its
 // weights are integers in units of 2^-22. PASSES_FLOAT_FUSED adds the first tap and then groups of four taps with
-// separate rounding of products and sums. The remaining taps are added with fused multiply-adds.
+// separate rounding of products and sums. The remaining taps are added with fused multiply-adds. PASSES_FLOAT_PAIRS
+// begins with the second tap, and adds all others with fused multiply-adds. If `table` is not null, it contains the value
+// of each pixel value.
 template <typename T>
-__device__ static inline void add_real(const Taps<T> &taps, int passes, float *sums) {
+__device__ static inline void add_real(const Taps<T> &taps, int passes, float *sums, const float *table = 0) {
     if (passes == PASSES_LERP) {
         float t = __int_as_float(taps.weight(1));
         for (int c = 0; c < CHANNELS; ++c) {
@@ -62,14 +64,15 @@ __device__ static inline void add_real(const Taps<T> &taps, int passes, float *s
         }
         return;
     }
-    bool is_cubic = passes == PASSES_OPENCV_CUBIC;
-    int fused = passes == PASSES_FLOAT_FUSED ? 1 + (taps.count - 1) / 4 * 4 : taps.count;
+    bool is_cubic = passes == PASSES_OPENCV_CUBIC, is_pairs = passes == PASSES_FLOAT_PAIRS;
+    int fused = passes == PASSES_FLOAT_FUSED ? 1 + (taps.count - 1) / 4 * 4 : is_pairs ? 1 : taps.count;
     for (int index = 0; index < taps.count; ++index) {
-        int tap = is_cubic ? taps.count - 1 - index : index;
+        int tap = is_cubic ? taps.count - 1 - index : is_pairs && index < 2 ? 1 - index : index;
         int bits = taps.weight(tap);
         float weight = is_cubic ? __fmul_rn(bits, 1.0f / (1 << 22)) : __int_as_float(bits);
         for (int c = 0; c < CHANNELS; ++c) {
             float value = taps.value(tap, c);
+            if (table) value = __ldg(table + 256 * c + (int)value);
             if (index == 0) sums[c] = __fmul_rn(value, weight);
             else if (index < fused) sums[c] = __fadd_rn(sums[c], __fmul_rn(value, weight));
             else sums[c] = __fmaf_rn(value, weight, sums[c]);
@@ -109,7 +112,7 @@ extern "C" __global__ void first_pass(const struct Image *images) {
         int sums[CHANNELS];
         float values[CHANNELS];
         if (is_whole(passes)) add_whole(taps, 0, sums);
-        else add_real(taps, passes, values);
+        else add_real(taps, passes, values, image.values);
         void *out = (int *)image.intermediate + ((long long)y * image.intermediate_width + x) * CHANNELS;
         for (int c = 0; c < CHANNELS; ++c) {
             if (passes == PASSES_FIXED) ((int *)out)[c] = fixed_level(sums[c], coefficients.bits);

@@ -21,7 +21,7 @@
 //   warp:          matrix: coefficients of the transform; top, left, height and width: region of the full result that
 //                  is computed; full_height and full_width: size of the full result; fill: color outside of the image,
 //                  or -1 for black; bit 0 of mode: whether the transform is a homography; other bits of mode (OpenCV
-//                  only): PADDING_...; data: OpenCV's bicubic weights
+//                  and DALI): PADDING_...; data: OpenCV's bicubic weights
 struct LevelStep {
     double matrix[9];
     const unsigned char *data;
@@ -164,16 +164,17 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
 }
 
 // Compute the weighted sum of the neighbors of a position in a line of pixels, for each channel. `stride` is the
-// distance between neighboring pixels in values.
+// distance between neighboring pixels in values. OpenCV fuses multiply-adds.
 template <typename T>
-__device__ static inline void weighted_sums(const float *weights, int taps, const T *line, int stride, int position, int length,
-                                    float *sums) {
+__device__ static inline void weighted_sums(const struct LevelStep &step, const float *weights, int taps, const T *line, int stride,
+                                            int position, int length, float *sums) {
     for (int tap = 0; tap < taps; ++tap) {
         const T *values = line + border_position(PADDING_REFLECT, position + tap - taps / 2, length) * stride;
         float weight = __ldg(weights + tap);
         for (int c = 0; c < CHANNELS; ++c) {
             float product = values[c] * weight;
-            sums[c] = tap ? sums[c] + product : product;
+            if (tap == 0) sums[c] = product;
+            else sums[c] = step.like == LIKE_OPENCV ? fma_v(values[c], weight, sums[c]) : sums[c] + product;
         }
     }
 }
@@ -183,7 +184,7 @@ __device__ static inline void blur_across(const struct LevelStep &step, const st
     for (int at = threadIdx.x; at < image.height * image.width; at += LEVEL_THREADS) {
         int y = at / image.width, x = at - y * image.width;
         float sums[CHANNELS];
-        weighted_sums((const float *)step.data, step.full_width, image.at(y, 0), CHANNELS, x, image.width, sums);
+        weighted_sums(step, (const float *)step.data, step.full_width, image.at(y, 0), CHANNELS, x, image.width, sums);
         for (int c = 0; c < CHANNELS; ++c) out[at * CHANNELS + c] = sums[c];
     }
 }
@@ -193,7 +194,17 @@ __device__ static inline void blur_down(const struct LevelStep &step, const stru
                                         int y, int x, int *pixel) {
     const float *weights = (const float *)step.data + step.full_width;
     float sums[CHANNELS];
-    weighted_sums(weights, step.full_height, across + x * CHANNELS, image.width * CHANNELS, y, image.height, sums);
+    const float *column = across + x * CHANNELS;
+    const int stride = image.width * CHANNELS, center = step.full_height / 2;
+    if (step.like == LIKE_OPENCV) {  // begins with the center, and then adds pairs of rows at equal distances from it
+        for (int tap = center; tap < step.full_height; ++tap) {
+            const float *below = column + border_position(PADDING_REFLECT, y + tap - center, image.height) * stride;
+            const float *above = column + border_position(PADDING_REFLECT, y + center - tap, image.height) * stride;
+            float weight = __ldg(weights + tap);
+            for (int c = 0; c < CHANNELS; ++c)
+                sums[c] = tap == center ? below[c] * weight : fma_v(below[c] + above[c], weight, sums[c]);
+        }
+    } else weighted_sums(step, weights, step.full_height, column, stride, y, image.height, sums);
     for (int c = 0; c < CHANNELS; ++c) pixel[c] = rounded(sums[c]);
 }
 
@@ -259,6 +270,32 @@ __device__ static inline void warp_torchvision(const struct LevelStep &step, con
         float fill = fill_value(step, c), value = weighted_sum(values[c], weights);
         pixel[c] = rounded(step.fill < 0 ? value : (value - fill) * mask + fill);
     }
+}
+
+// Compute one pixel of DALI's warp. DALI adds a constant to the float32 position from column to column, and restarts every
+// RESTART_INTERVAL columns; the additions are repeated here for each pixel, so that the sums are equal.
+__device__ static inline void warp_dali(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+    const float a = step.matrix[0], b = step.matrix[1], c = step.matrix[2];
+    const float d = step.matrix[3], e = step.matrix[4], f = step.matrix[5];
+    const float row_center = (float)y + 0.5f, half = step.kind == LEVEL_WARP_DALI_NEAREST ? 0.0f : 0.5f;
+    float from_x = (c + a * 0.5f) + b * row_center, from_y = (f + d * 0.5f) + e * row_center;
+    for (int restart = 0; restart < x / RESTART_INTERVAL; ++restart) from_x += RESTART_INTERVAL * a, from_y += RESTART_INTERVAL * d;
+    for (int column = 0; column < x % RESTART_INTERVAL; ++column) from_x += a, from_y += d;
+    from_x = clamp_dali(from_x - half, image.width);
+    from_y = clamp_dali(from_y - half, image.height);
+    const float left = floorf(from_x), top = floorf(from_y), dx = from_x - left, dy = from_y - top;
+    int rows[2], columns[2], corners[4][CHANNELS];
+    for (int i = 0; i < 2; ++i) {
+        rows[i] = border_position(step.mode >> 1, (int)top + i, image.height);
+        columns[i] = border_position(step.mode >> 1, (int)left + i, image.width);
+    }
+    if (step.kind == LEVEL_WARP_DALI_NEAREST) {
+        read_or_fill(step, image, rows[0], columns[0], pixel);
+        return;
+    }
+    for (int corner = 0; corner < 4; ++corner) read_or_fill(step, image, rows[corner / 2], columns[corner % 2], corners[corner]);
+    for (int k = 0; k < CHANNELS; ++k)
+        pixel[k] = bilinear_dali(corners[0][k], corners[1][k], corners[2][k], corners[3][k], dx, dy);
 }
 
 // Compute one pixel of OpenCV's warp. Positions are in units of 1/32 pixel or, for nearest-neighbor filters, in pixels.
@@ -354,6 +391,7 @@ __device__ static inline void compute_pixel(const struct LevelStep &step, const 
     }
     default:
         if (step.kind >= LEVEL_WARP_OPENCV_NEAREST) warp_opencv(step, image, step.top + y, step.left + x, pixel);
+        else if (step.kind >= LEVEL_WARP_DALI_NEAREST) warp_dali(step, image, step.top + y, step.left + x, pixel);
         else if (step.kind >= LEVEL_WARP_TORCHVISION_NEAREST) warp_torchvision(step, image, step.top + y, step.left + x, pixel);
         else warp_pillow(step, image, step.top + y, step.left + x, pixel);
     }

@@ -65,6 +65,7 @@ struct Image {
     int fill;                     // color of the padding, one byte per decoded channel
     struct Layout layout;         // memory layout of `tensor`
     const unsigned char *away;    // PASSES_DALI: for each value of a row, whether ties are rounded away from 0
+    const float *values;          // plain.cu: values that are resized instead of the pixel values, CHANNELS x 256; or null
 };
 
 #endif

@@ -84,13 +84,11 @@ class TensorPlan:
 
         If there are any, the CPU decodes the images and computes all tensors, even if the device is a GPU.
         """
-        resize, thumbnail = self.geometry.resize, self.geometry.thumbnail
+        thumbnail = self.geometry.thumbnail
         steps = [*self.geometry.photo, *self.geometry.levels, *(thumbnail.levels if thumbnail else ())]
         steps = [step for step in steps if not isinstance(step, Resize)]  # each resize is a stage with its own kernels
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
-        found += ["resize"] * (resize is not None and PROFILES[resize.like].is_hosts)
         found += ["luma"] * (self.luma is not None)
-        found += ["clipped values"] * any(step.operation == "clip" for step in self.arithmetic)
         found += [f"the operator {each.operator}" for each in self.operators]
         return tuple(dict.fromkeys(found))
 

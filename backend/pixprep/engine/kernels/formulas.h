@@ -288,6 +288,21 @@ INLINE vint clip_int16(vint position) {
     return SELECT(position < 32767, position, 32767);
 }
 
+enum { RESTART_INTERVAL = 256 };  // columns after which DALI's summation of positions restarts
+
+// Clamp a position of DALI to the image and two pixels around it. Positions further away have the same result.
+INLINE float clamp_dali(float position, int length) {
+    const float last = (float)length + 2.0f;
+    return position > -2.0f ? position < last ? position : last : -2.0f;
+}
+
+// DALI's bilinear interpolation of two pixel values of the upper row and two of the lower one, rounded half up.
+INLINE int bilinear_dali(int a, int b, int c, int d, float dx, float dy) {
+    float upper = (float)a * (1.0f - dx) + (float)b * dx, lower = (float)c * (1.0f - dx) + (float)d * dx;
+    const float value = upper + (lower - upper) * dy;
+    return (int)value + (value - (float)(int)value >= 0.5f);
+}
+
 // Replace a counter of four words by the output of Philox4x32-10.
 INLINE void philox(vuint *counter, unsigned first_key, unsigned second_key) {
 #ifdef __cplusplus

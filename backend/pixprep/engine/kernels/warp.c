@@ -3,8 +3,6 @@
 
 #include "warp.h"
 
-enum { RESTART_INTERVAL = 256 };  // columns after which DALI's summation of positions restarts
-
 INLINE vint channel_of(vuint pixel, int channel) { return (vint)(pixel >> (8 * channel) & 255); }
 
 // Pillow's bicubic interpolation of 4 x 4 pixels, in float64. Positions beyond the image are clamped to it.
@@ -160,12 +158,6 @@ static inline const uint8_t *pixel_at(const struct warp *n, int64_t x, int64_t y
     return n->pixels + y * n->row_stride + x * n->column_stride;
 }
 
-// Clamp a position to the image and two pixels around it. Positions further away have the same result.
-static inline float clamp_near(float index, int64_t length) {
-    const float last = (float)length + 2.0f;
-    return index > -2.0f ? index < last ? index : last : -2.0f;
-}
-
 // DALI's affine warp, which adds a constant to the float32 position from pixel to pixel. After every RESTART_INTERVAL columns, it
 // restarts from a position that is computed separately, which limits rounding errors.
 INLINE void warp_dali(const struct warp *n, int is_nearest) {
@@ -186,7 +178,7 @@ INLINE void warp_dali(const struct warp *n, int is_nearest) {
             if (column < 0) continue;
             uint8_t *out = n->out + (row * n->columns + column) * size;
             const float half = is_nearest ? 0.0f : 0.5f;
-            const float x = clamp_near(source_x - half, n->width), y = clamp_near(source_y - half, n->height);
+            const float x = clamp_dali(source_x - half, (int)n->width), y = clamp_dali(source_y - half, (int)n->height);
             const float left = floorf(x), top = floorf(y), dx = x - left, dy = y - top;
             const int64_t i = (int64_t)left, j = (int64_t)top;
             const uint8_t *p00 = pixel_at(n, i, j);
@@ -195,11 +187,7 @@ INLINE void warp_dali(const struct warp *n, int is_nearest) {
                 continue;
             }
             const uint8_t *p01 = pixel_at(n, i + 1, j), *p10 = pixel_at(n, i, j + 1), *p11 = pixel_at(n, i + 1, j + 1);
-            for (int k = 0; k < n->channels; ++k) {
-                float upper = p00[k] * (1.0f - dx) + p01[k] * dx, lower = p10[k] * (1.0f - dx) + p11[k] * dx;
-                const float value = upper + (lower - upper) * dy;
-                out[k] = (uint8_t)value + (value - (uint8_t)value >= 0.5f);  // round half up
-            }
+            for (int k = 0; k < n->channels; ++k) out[k] = (uint8_t)bilinear_dali(p00[k], p01[k], p10[k], p11[k], dx, dy);
         }
     }
 }

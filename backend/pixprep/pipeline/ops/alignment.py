@@ -88,7 +88,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
         fill: Color outside the photo, 0 to 255: one number, or one per channel.
         like: Library whose pixels the op reproduces. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
-            the padding modes ``constant`` and ``edge``. A GPU engine runs ``dali`` on the host.
+            the padding modes ``constant`` and ``edge``.
         inverse_map: Whether ``matrix`` maps points of the result to the photo; only for ``dali``. Default: false.
 
     Example:

@@ -64,8 +64,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             ``symmetric`` repeats them. ``first_pixel`` is the color of the image's own upper left pixel, as in
             ``cv2.copyMakeBorder(image, ..., value=image[0, 0].tolist())``. With any mode except ``constant``, the ops
             after this one must not include ``boxes`` or ``points``, and masks are padded in the same way. A resize may
-            follow if no other geometric op is before this one; outputs with coordinates are then not supported, and a
-            GPU engine computes the tensor on the CPU.
+            follow if no other geometric op is before this one; outputs with coordinates are then not supported.
         value: Value of the padding instead of ``fill``: one number, or one per channel, which may be outside 0 to 255.
             If ``normalize`` precedes this op, the padding has this value in the tensor (CHMv2). If ``normalize``
             follows, the value is normalized like a pixel value (Inkling). No resize and no op on pixel values may

@@ -119,8 +119,7 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
     With ``"like": "opencv"``, the op reproduces Albumentations' ``GaussianBlur``, which calls OpenCV's ``sepFilter2D``.
     The pixels equal those of OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3 *
     width % 32`` values of a row are computed without fused multiply-add, and less than one value per million differs by
-    one. If the kernel is larger than the image, the image is mirrored repeatedly. A GPU engine runs this op on the
-    host.
+    one. If the kernel is larger than the image, the image is mirrored repeatedly.
 
     Args:
         kernel_size: Size of the kernel in pixels: one odd number, or [width, height]. With ``"like": "opencv"``, 0

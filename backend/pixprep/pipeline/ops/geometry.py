@@ -42,8 +42,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
     - ``torch``: PyTorch's antialiased ``interpolate`` of float32 values on a CPU with AVX2, rounded to uint8.
       torchvision's v1 transforms, and every ``weights.transforms()``, resize tensors in this way.
     - ``torch_float``: the same function, but without the rounding, so the result is float32. ``normalize`` may precede
-      this resize, which then receives the normalized values (DINOv3). A GPU engine computes the tensor on the CPU.
-      Without ``antialias``, ``bilinear`` requires that the height and the width of the result add up to at least 129.
+      this resize, which then receives the normalized values (DINOv3). Without ``antialias``,
+      ``bilinear`` requires that the height and the width of the result add up to at least 129.
     - ``torch_corners``: the same as ``torch_float`` without ``antialias``, but with ``align_corners``: the centers of
       the pixels in the corners stay in the corners (ZoeDepth). Boxes and ``transform`` do not include this shift.
     - ``slanext``: the integer arithmetic with which transformers resizes images for SLANeXt.

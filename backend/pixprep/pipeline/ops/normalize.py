@@ -39,8 +39,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             scale))`` (Hugging Face), and ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
 
         clip: Whether the values are first clipped to the range that the pixel values have before the resize.
-            ``bicubic`` may exceed this range if its result is not rounded to uint8 (PP-DocLayoutV4). A GPU engine
-            computes the tensor on the CPU.
+            ``bicubic`` may exceed this range if its result is not rounded to uint8 (PP-DocLayoutV4).
         luma: Library whose arithmetic converts the normalized image to gray, as in transformers' processors of
             LightGlue and SuperGlue. All three channels become ``0.2989 * red + 0.587 * green + 0.114 * blue`` in
             float32, unless the channels are equal in every pixel of the image. ``torchvision`` uses fused

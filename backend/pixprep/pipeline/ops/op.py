@@ -182,10 +182,6 @@ class LevelsOp(Changing, ImageOp, frozen=True):
         return Augment(key=key, op=bare(self), color=before.color, input=source.name if source else None)
 
     @property
-    def is_hosts(self) -> bool:
-        return bool(self.profiles) and self.profiles[self.like].is_hosts  # type: ignore[attr-defined]
-
-    @property
     def keeps_size(self) -> bool:
         """Whether the result has the same size as the image."""
         return not getattr(self, "expand", False)

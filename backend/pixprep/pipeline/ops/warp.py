@@ -110,7 +110,7 @@ class Rotate(_RotateBase, SteadyOp, frozen=True, tag="rotate"):
             filters are not antialiased.
         fill: Color of the area outside the image, 0 to 255: one number, or one per channel.
         like: Library whose formulas the op reproduces. ``dali`` does not support ``center``, and its expanded result
-            may be one pixel larger. A GPU engine runs ``dali`` on the host.
+            may be one pixel larger.
         center: Center of rotation (x, y), in pixels from the upper left corner. Default: the center of the image.
         padding_mode: Content of the area outside the image with ``"like": "dali"``: ``constant`` (the default) is
             ``fill``, and ``edge`` repeats the nearest pixel.

@@ -257,5 +257,4 @@ WARPS = Warps(
     turns_about=False,
     padding_modes=("constant", "edge"),
     inverse=inverse,
-    is_hosts=True,
 )

@@ -200,4 +200,4 @@ WARPS = Warps(
     max_side=32766,
 )
 COLOURS = Colours(mean=truediv, contrast=_contrast, gamma=_gamma)
-BLUR = Blur(taps=lambda sigma: 2 * int(3.5 * sigma) + 1, is_mirrored_again=True, is_hosts=True)
+BLUR = Blur(taps=lambda sigma: 2 * int(3.5 * sigma) + 1, is_mirrored_again=True)

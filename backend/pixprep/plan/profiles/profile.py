@@ -26,13 +26,11 @@ class Blur(NamedTuple):
             specify the number of taps.
         is_mirrored_again: Whether the image is reflected repeatedly if the kernel extends beyond the first reflection.
             If False, such images are rejected.
-        is_hosts: Whether the blur runs on the host even if the device is a GPU, because it has no CUDA kernel.
     """
 
     sigma: Callable[[int], float] | None = None
     taps: Callable[[float], int] | None = None
     is_mirrored_again: bool = False
-    is_hosts: bool = False
 
 
 def unsupported(*numbers: float) -> Values:
@@ -128,7 +126,6 @@ class Warps:
     mixes_fill: tuple[WarpFilter, ...] = ()
     inverse: Callable[[Matrix], Matrix | None] = matrices.inverse
     max_side: int | None = None
-    is_hosts: bool = False
 
 
 class Original(NamedTuple):
@@ -183,7 +180,6 @@ class Profile:
             ``subpixel`` uses this scale.
         real: Filters whose results are float32 and not rounded.
         takes_real: Whether the resize accepts float32 values, so that ``normalize`` may precede it.
-        is_hosts: Whether the resize runs on the host even if the device is a GPU, because it has no CUDA kernel.
         min_sides: Minimum sum of the height and the width of a result of ``bilinear`` without antialiasing. For smaller
             results, the library uses other arithmetic.
         across: Filters whose coefficients on one axis depend on the size of the other axis.
@@ -212,7 +208,6 @@ class Profile:
     takes_scale: bool = False
     real: tuple[Filter, ...] = ()
     takes_real: bool = False
-    is_hosts: bool = False
     min_sides: int = 0
     across: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()

@@ -46,7 +46,6 @@ PROFILE = replace(
     filters=torch.PROFILE.antialiased,
     real=torch.PROFILE.antialiased,
     takes_real=True,
-    is_hosts=True,
     passes=passes,
     formula=formula,
     min_sides=UNFUSED_SIDES + 1,

@@ -21,18 +21,18 @@ All steps operate on the decoded channels, RGB or gray, whatever the channel ord
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.plan.profiles import BLURS, PROFILES
+from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.profile import Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.step import Step
 from pixprep.plan.steps.warps import F64, Warp
-from pixprep.spec import BlendLike, BlurLike, BorderMode, ColorLike, Like
+from pixprep.spec import BlendLike, BorderMode, ColorLike, Like
 
 U8 = npt.NDArray[np.uint8]
 
@@ -189,11 +189,6 @@ class Filter(Step, frozen=True):
     def is_neutral(self) -> bool:
         """See ``Step``."""
         return self.kind == "sharpness" and self.factor == 1
-
-    @property
-    def is_hosts(self) -> bool:
-        """See ``Traits``."""
-        return self.kind == "blur" and BLURS[cast("BlurLike", self.like)].is_hosts
 
     @property
     def keeps_places(self) -> bool:

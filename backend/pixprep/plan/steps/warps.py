@@ -164,7 +164,7 @@ class Warp(Step, frozen=True):
     @property
     def is_hosts(self) -> bool:
         """Whether the step runs on the host even if the device is a GPU, because it has no CUDA kernel."""
-        return self.elastic is not None or WARPS[self.like].is_hosts
+        return self.elastic is not None
 
     @property
     def is_displaced(self) -> bool:
