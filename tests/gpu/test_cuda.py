@@ -230,9 +230,10 @@ def test_nothing_is_read_or_written_outside(folder):
     sanitizer = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     if not Path(sanitizer).is_file():
         pytest.skip("NO ADDRESSSANITIZER beside the compiler")
+    environment = {"LD_PRELOAD": sanitizer, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
     done = subprocess.run(
         [sys.executable, cuda_shim.__file__, str(folder)],
-        env=os.environ | {"LD_PRELOAD": sanitizer, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"},
+        env=os.environ | environment | {"PYTHONPATH": str(Path(cuda_shim.__file__).parents[1])},
         capture_output=True,
         text=True,
         check=False,

@@ -86,7 +86,7 @@ PATCHED = {
     "interleaved": [pp.decode_video(frames=4), AFTER[0], pp.patches(10, layout="hwc", temporal_patch_size=2)],
     "two resizes": [BY_TIME, *SMOLVLM, pp.normalize(), pp.tiles(32), pp.tile_count(32)],
     "on the host": [
-        pp.decode_video(frames=3), AFTER[0], pp.gaussian_blur(5, 1.0, like="opencv"),
+        pp.decode_video(frames=3), AFTER[0], pp.median_blur(3),
         pp.patches(10, temporal_patch_size=2),
     ],
 }  # fmt: skip

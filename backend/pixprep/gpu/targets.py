@@ -41,8 +41,12 @@ def split(
     """
     assert spec.patches is not None
     size = np.dtype(spec.dtype).itemsize
-    targets = {id(placement): _targets(spec.patches, placement) for placement in placements}
-    found = [targets[id(placement)] for placement in placements]
+    keys = [_key(spec.patches, placement) for placement in placements]
+    targets: dict[Any, Any] = {}
+    for key, placement in zip(keys, placements, strict=True):
+        if key not in targets:
+            targets[key] = _targets(spec.patches, placement)
+    found = [targets[key] for key in keys]
     rows = [
         (image, placement, tensor + (begin + offset) * size, layout)
         for image, whole, tensor, (parts, _) in zip(images, placements, tensors, found, strict=True)
@@ -52,6 +56,14 @@ def split(
     layouts = np.array([row[3] for row in rows], structs.LAYOUT)
     all_targets = Targets([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], layouts)
     return all_targets, [is_padded for _, is_padded in found]
+
+
+def _key(patches: PatchLayout, placement: Placement) -> Any:
+    """Return a key that is equal for images with the same placement object, and for all frames of a clip.
+
+    The filter coefficients are therefore computed once per clip.
+    """
+    return tuple(map(id, placement._replace(frame=0))) if patches.is_clip else id(placement)
 
 
 def _begins(patches: PatchLayout, placement: Placement) -> list[int]:
