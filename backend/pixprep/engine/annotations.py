@@ -36,13 +36,14 @@ _ROUNDING = 1 - 1e-6
 _NEAREST = Method("nearest", antialias=False)
 
 
-def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str, Any]:
+def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any], boxes: F32 | None = None) -> dict[str, Any]:
     """Transform the annotation of one sample with the placement of its image.
 
     Args:
         plan: Plan of the pipeline.
         placed: Placement of the image in every output.
         sample: Fields of the sample.
+        boxes: Result of ``read_boxes``, if it was already called.
 
     Returns:
         Results by name: boxes as float32 (n, 4), points as float32 (n, 2) or (n, k, 2), masks, and the fields of the
@@ -57,7 +58,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any]) -> dict[str
     pad: int | None = None
     own = None
     for name, own in plan.boxes.items():
-        boxes = read_boxes(sample, placed.height, placed.width)
+        boxes = read_boxes(sample, placed.height, placed.width) if boxes is None else boxes
         results[name], kept = _boxes(own, placed, name, boxes.astype(np.float64))
         pad = own.pad
     for field in sample:

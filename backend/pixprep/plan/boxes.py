@@ -98,11 +98,13 @@ def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> N
     """
     if not len(boxes):
         return
-    left, top, right, bottom = boxes.T
-    if not is_converted and 0 <= boxes.min() <= boxes.max() <= 1 < max(height, width):
+    if not is_converted and boxes.max() <= 1 < max(height, width) and boxes.min() >= 0:
         what = f'all numbers of "boxes" are from 0 to 1, but boxes must be in pixels of {height} x {width}'
         raise ImageError("BAD_RECORD", f'{what}: set box_format="xyxy_normalized" (or the actual format) in the source')
-    if ((right <= 0) | (bottom <= 0) | (left >= width) | (top >= height)).all():
+    left, top, right, bottom = boxes[0].tolist()
+    if right > 0 and bottom > 0 and left < width and top < height:  # usually, the first box is not outside
+        return
+    if ((boxes[:, 2:] <= 0) | (boxes[:, :2] >= (width, height))).any(axis=1).all():
         first = ", ".join(f"{number:.6g}" for number in boxes[0])
         what = f'all "boxes" are outside the image of {height} x {width} pixels, such as {first}'
         raise ImageError("BAD_RECORD", f"{what}: check the box_format of the source")

@@ -156,16 +156,19 @@ class Placement(NamedTuple):
         if self.thumbnail is not None:
             return self.box
         parts = []
-        for axis in (0, 1):
-            begin, end = self.region[axis::2]
-            first, last = self.box[axis::2]
+        for axis, ratio in enumerate(self.ratio):
+            begin, end = self.region[axis], self.region[axis + 2]
+            first, last = self.box[axis], self.box[axis + 2]
             if begin == end or first == last:
                 return None
-            ratio, is_mirrored = self.ratio[axis], self.mirrors[axis]
+            is_mirrored = self.mirrors[axis]
             scale, offset = stretch((first, last), self.margins[axis], self.begin[axis], ratio, is_mirrored=is_mirrored)
-            centers = (begin + 0.5 - offset) / scale, (end - 0.5 - offset) / scale
-            around = reach * max(ratio, 1.0) + 1
-            begin, end = floor(min(centers) - around), ceil(max(centers) + around)
+            left, right = (begin + 0.5 - offset) / scale, (end - 0.5 - offset) / scale
+            around = reach * (ratio if ratio > 1 else 1.0) + 1
+            begin, end = (
+                floor((right if is_mirrored else left) - around),
+                ceil((left if is_mirrored else right) + around),
+            )
             parts.append((min(max(begin, first), last - 1), max(min(end, last), first + 1)))
         if self.resized[1] == 1:  # PyTorch computes every row from the first rows of the image
             return self.box

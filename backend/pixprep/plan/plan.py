@@ -241,20 +241,20 @@ class Plan:
 
         The result is None if the tensors depend on the whole image, or do not depend on any pixel.
         """
-        parts = set[Part]()
-        rows = (row for row in placed.rows or (placed,) if isinstance(row, Placed))
-        for row in rows:
+        parts = list[Part]()
+        for row in placed.rows or (placed,):
+            if isinstance(row, ImageError):
+                continue
             for name, reach in self.of(row).reaches:
                 placement = row.placements[name]
                 if placement.photo:  # these steps may depend on all pixels, for example on their mean
                     return None
-                part = placement.part(reach)
-                parts |= {part} if part else set()
-        if not parts:
-            return None
-        tops, lefts, bottoms, rights = zip(*parts, strict=True)
-        part = min(tops), min(lefts), max(bottoms), max(rights)
-        return None if part == (0, 0, placed.height, placed.width) else part
+                if (part := placement.part(reach)) is not None:
+                    parts.append(part)
+        if len(parts) > 1:
+            tops, lefts, bottoms, rights = zip(*parts, strict=True)
+            parts = [(min(tops), min(lefts), max(bottoms), max(rights))]
+        return None if not parts or parts[0] == (0, 0, placed.height, placed.width) else parts[0]
 
     @cached_property
     def place(self) -> Place:

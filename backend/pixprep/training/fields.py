@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.engine.annotations import annotated, check_size, of_each_box, read_boxes, read_field
 from pixprep.errors import DataError, printable
@@ -151,6 +152,7 @@ class Annotated:
 
     def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any], *, is_late: bool = False) -> None:
         self._plan, self._place, self._sample, self._is_late = plan, place, sample, is_late
+        self._boxes: npt.NDArray[np.float32] | None = None
         self.fields: dict[str, Any] = {}
 
     def __call__(self, height: int, width: int, frames: int = 1) -> Placed:
@@ -158,15 +160,15 @@ class Annotated:
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             if self._plan.boxes:
-                read_boxes(self._sample, height, width)  # check them before random_iou_crop reads them
+                self._boxes = read_boxes(self._sample, height, width)  # before random_iou_crop reads them
             else:
                 read_field(self._sample, "boxes", 4)
         self._placed = self._place(height, width, frames)
         if not self._is_late:
-            self.fields = annotated(self._plan, self._placed, self._sample)
+            self.fields = annotated(self._plan, self._placed, self._sample, self._boxes)
         return self._placed
 
     def finish(self) -> None:
         """Transform the annotations if ``is_late`` is set."""
         if self._is_late:
-            self.fields = annotated(self._plan, self._placed, self._sample)
+            self.fields = annotated(self._plan, self._placed, self._sample, self._boxes)

@@ -57,6 +57,7 @@ from pixprep.engine.decoders.pillow import (
     prepare_avif,
 )
 from pixprep.errors import ImageError, PixprepError, needed
+from pixprep.plan.placement import Part
 from pixprep.plan.plan import Place, Placed, Plan
 
 U8 = npt.NDArray[np.uint8]
@@ -87,7 +88,7 @@ class Read(NamedTuple):
         name: Format of the image; not used for ``Kept``.
         header: Header of a JPEG; None for other formats.
         placed: Placement of the image; None if its size is not known yet.
-        is_whole: Whether to decode all pixels, including pixels that no tensor needs.
+        part: Region of the EXIF-oriented image that the tensors need. None means all pixels.
     """
 
     encoded: Any
@@ -95,7 +96,7 @@ class Read(NamedTuple):
     name: Format = "jpeg"
     header: JpegHeader | None = None
     placed: Placed | None = None
-    is_whole: bool = True
+    part: Part | None = None
 
 
 class CpuDecoder:
@@ -162,7 +163,9 @@ class CpuDecoder:
             if header is None:
                 return Read(encoded, place, name)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
-            return Read(encoded, place, name, header, placed, is_whole)
+            is_large = header.height * header.width >= MIN_SAVED_PIXELS
+            part = None if is_whole or not is_large or self._options.is_fast_chroma else self._plan.part(placed)
+            return Read(encoded, place, name, header, placed, part)
         except ImageError as error:
             return error.as_value()
 
@@ -180,7 +183,7 @@ class CpuDecoder:
         """See ``Decoder``. This decoder does not have threads of its own."""
 
     def _decode(self, image: Read, memory: Memory) -> Decoded:
-        encoded, place, name, header, placed, is_whole = image
+        encoded, place, name, header, placed, part = image
         if isinstance(encoded, Kept):
             assert placed is not None
             return Decoded(encoded.pixels, placed)
@@ -199,22 +202,22 @@ class CpuDecoder:
         assert placed is not None
         memory.take(header.height * header.width)
         if header.components in (1, 3):
-            decoded = self._turbo(encoded, header, placed, memory, is_whole=is_whole)
+            decoded = self._turbo(encoded, header, placed, memory, part)
             if decoded is not None:
                 return decoded
         return self._unsupported_by_turbo(encoded, header, placed, memory)
 
     def _turbo(
-        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, *, is_whole: bool
+        self, encoded: Encoded, header: JpegHeader, placed: Placed, memory: Memory, part: Part | None
     ) -> Decoded | None:
-        """Decode a JPEG with libjpeg-turbo; return None if TurboJPEG does not support this kind of JPEG."""
+        """Decode a JPEG, or a part of it, with libjpeg-turbo; return None if TurboJPEG does not support this kind."""
         orientation = header.orientation if self._plan.apply_exif_orientation else 1
         denominator = placed.denominator if self._plan.reduced else 1
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
         area, everything = header.height * header.width, (0, 0, placed.height, placed.width)
         if denominator == 1 and area >= MIN_SAVED_PIXELS and is_plain(header):
-            part = (None if is_whole or self._options.is_fast_chroma else self._plan.part(placed)) or everything
+            part = part or everything
             if area - (part[2] - part[0]) * (part[3] - part[1]) < MIN_SAVED_PIXELS:
                 part = everything
             if part != everything or header.frame != 0xC2:  # for a complete progressive JPEG, this is not faster
