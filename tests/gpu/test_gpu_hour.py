@@ -11,11 +11,14 @@ import re
 import subprocess
 import sys
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import pixprep as pp
 from gpu import cuda_shim
+from support.canonical import smallest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = [str(ROOT / name) for name in ("backend", "tests", "benchmarks", "tools/gpu_hour")]
@@ -193,6 +196,21 @@ def test_the_page_shows_forecasts_beside_measurements(module):
         "1,600,000",
     ]
     assert shown[forecasts[2]][0] == "12,000 to 22,000"
+
+
+def test_the_page_lists_the_ops_that_the_cpu_runs(module):
+    checked, found = set(), set()
+    for entry in (dict(each) for each in smallest()):
+        name = entry.pop("op")
+        with suppress(pp.PipelineError):  # the op does not support these neighbors
+            pipeline = pp.Pipeline(
+                [pp.decode(), pp.resize(height=99, width=99), getattr(pp, name)(**entry), pp.tensor()]
+            )
+            plans = [pipeline.at(side).plan for side in pipeline.sides]
+            checked.add(name)
+            found |= {name} if any(plan.unsupported_by_cuda for plan in plans) else set()
+    assert len(checked) > 60
+    assert found == set(module("gpu_page").OPS_OF_CPU)
 
 
 def test_the_page_matches_the_results(module):

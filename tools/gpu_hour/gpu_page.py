@@ -37,6 +37,19 @@ FORECASTS_HEAD = (
     "The last column contains the measured values; where several thread counts were measured, it contains the highest "
     "value."
 )
+OPS_OF_CPU = (
+    *("elastic", "elastic_distortion", "grid_distortion", "optical_distortion", "aug_mix", "clahe", "tone_curve"),
+    *("box_blur", "median_blur", "motion_blur", "sharpen", "gauss_noise", "compression", "downscale"),
+)
+"""Ops on pixel values without a CUDA kernel."""
+FALLBACKS = (
+    'With `device="gpu"`, the CPU runs a pipeline that contains one of the ops {}, the field `luma` of `normalize`, '
+    "or a custom operator. The CPU then decodes the images and computes all tensors, with the pixels of a CPU engine, "
+    "and the tensors are copied to the GPU. `explain` and the log of the engine name the parts that require this. All "
+    "other pipelines, including patches, tiles with a thumbnail and slices, run on the GPU. The host computes sizes, "
+    "grids, counts and masks, which remain in its memory. It also computes optical flow, and decodes the images that "
+    "nvImageCodec does not support."
+)
 SIZE = "500x375"
 FAR = 4.0
 LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
@@ -85,6 +98,8 @@ def page(rows: Sequence[Row]) -> str:
     """Return the text of the page."""
     parts = [*_wrong(rows), *_forecasts(rows), *_pixels(rows), *_steps(rows)]
     parts = parts if rows else [fill(NOT_RUN, LINE), *_forecasts(rows)]
+    ops = FALLBACKS.format(", ".join(f"`{name}`" for name in sorted(OPS_OF_CPU)))
+    parts += ["## Pipelines that run on the CPU", fill(ops, LINE, break_on_hyphens=False)]
     return "\n\n".join(["# On a GPU", fill(HEAD, LINE), *parts]) + "\n"
 
 
