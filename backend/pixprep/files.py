@@ -40,6 +40,9 @@ def expand(paths: Sequence[Path]) -> list[Path]:
     files: list[Path] = []
     for path in paths:
         if not path.exists():
+            scheme, colon, rest = str(path).partition(":/")
+            if colon and scheme in ("http", "https"):  # a Path has only one of the two slashes
+                raise PixprepError(f"{scheme}://{rest} is a URL: download the file, and pass its path")
             raise PixprepError(f"{path}: no such file or folder")
         if not path.is_dir():
             files.append(path)
@@ -77,6 +80,8 @@ def read(path: Path) -> bytes | str:
         return path.read_bytes()
     except OSError as error:
         return str(error.strerror)
+    except ValueError as error:  # a null character in the path, which may come from a list of paths
+        return str(error)
 
 
 @contextmanager

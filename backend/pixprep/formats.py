@@ -49,6 +49,23 @@ DAMAGES: tuple[Damage, ...] = get_args(Damage)
 CODECS: tuple[Codec, ...] = get_args(Codec)
 
 
+_OTHERS = (
+    (re.compile(rb"PK\x03\x04"), "a zip archive, such as weights of PyTorch"),
+    (re.compile(rb"\x89HDF"), "an HDF5 file, such as weights of Keras"),
+    (re.compile(rb"[fpv]trt"), "a TensorRT plan"),
+    (re.compile(rb"(?i)\s*<(!doctype )?html"), "a web page"),
+    (re.compile(rb"(?s)\x08[\x03-\x14][\x12:\x1a\x22\x42]"), "an ONNX file"),  # field 1 is the IR version
+    (re.compile(rb"\s*[{\[]"), "JSON text"),
+)
+"""First bytes of files that users pass in place of another file, and the descriptions of these files."""
+
+
+def content_of(head: bytes) -> str:
+    """Describe a file by its first bytes, such as ``a JPEG image``. Return an empty string for unknown content."""
+    kinds = ((kind.begins, f"{called(name)} image") for name, kind in KINDS.items() if kind.begins)
+    return next((words for pattern, words in (*kinds, *_OTHERS) if pattern.match(head)), "")
+
+
 def called(name: Format) -> str:
     """Return the name of a format with its article, such as ``a JPEG`` or ``an AVIF``."""
     return f"{'an' if name == 'avif' else 'a'} {NAMES[name]}"

@@ -47,7 +47,7 @@ Rows = Annotated[
     Any,
     Shell(
         name="--input",
-        kind="value",
+        kind="rows",
         action="append",
         metavar="NAME=ROWS",
         help="numeric input NAME of each image: a JSON value such as boxes=[[0,0,99,99]], or a JSON file that contains "

@@ -159,13 +159,18 @@ def folder_with_mistakes(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("newcomers")
     fill(folder)
-    for made in ("empty", "full", "none/.git", "backends/pixprep"):
+    for made in ("empty", "full", "none/.git", "backends/pixprep", "photos", "saved_model"):
         (folder / made).mkdir(parents=True)
     (folder / "backends" / "pixprep" / "mine.txt").touch()
     (folder / "full" / "flower.npy").symlink_to("/dev/full")
     (folder / "unreadable.jpg").symlink_to("/proc/self/mem")  # this file can be opened, but reading it fails
     (folder / "photo.png").write_bytes(photo())
-    (folder / "weights.pt").touch()
+    (folder / "weights.pt").write_bytes(b"PK\3\4")
+    (folder / "saved_model" / "saved_model.pb").touch()
+    (folder / "photos" / "flower.jpg").write_bytes(photo())
+    (folder / "list.csv").write_text("image,label\nflower.jpg,1\n")
+    (folder / "semicolons.csv").write_text("path;label\nflower.jpg;1\n")
+    (folder / "page.json").write_text("<!DOCTYPE html><html></html>")
     (folder / "vit").mkdir()
     (folder / "vit" / "preprocessor_config.json").write_text('{"image_processor_type": "ViTImageProcessor"}')
     (folder / "config.json").write_text("{}")
@@ -179,6 +184,11 @@ def folder_with_mistakes(tmp_path_factory):
     save_onnx(folder / "other.onnx")
     save_onnx(folder / "pair.onnx", inputs=("left", "right"))
     save_onnx(folder / "frozen.onnx", "10, 3, 224, 224")
+    (folder / "cut.onnx").write_bytes((folder / "other.onnx").read_bytes()[:40])
+    closed = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g () => (float[1] y) { y = Constant <value_float = 1.0> () }'
+    )
+    onnx.save(closed, folder / "closed.onnx")
     build(folder / "models", pipeline=pp.presets.imagenet(), onnx=folder / "other.onnx", name="detect")
     return folder
 
@@ -609,4 +619,4 @@ def test_run_accepts_per_request_inputs(pixprep, folder):
         'pixprep: crops.json: each image requires the input "boxes" (float32 [n, 4] (left, top, right, bottom)): '
         "pass it, such as "
     )
-    assert pixprep("run", "crops.json", "china.jpg") == (1, "", f"{said}--input boxes=[[0, 0, 16384, 16384]]\n")
+    assert pixprep("run", "crops.json", "china.jpg") == (1, "", f"{said}--input boxes=[[0,0,16384,16384]]\n")

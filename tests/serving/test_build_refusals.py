@@ -128,7 +128,7 @@ def test_one_of_two_tensors_must_be_named(tmp_path):
 def test_a_file_of_a_different_format_is_rejected(tmp_path, content):
     path = tmp_path / "my.onnx"
     path.write_bytes(content)
-    assert refusal(path) == "not an ONNX file"
+    assert refusal(path) == "not an ONNX file, or incomplete: export or copy it again"
 
 
 GIVE_IO = (

@@ -199,7 +199,7 @@ def put_plan(root, content):
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").write_bytes(b"junk"),
-            ["classifier/1/model.onnx: not an ONNX file"],
+            ["classifier/1/model.onnx: not an ONNX file, or incomplete: export or copy it again"],
         ),
         (
             lambda root: (root / "classifier" / "1" / "model.onnx").write_text(f"{LFS}\noid sha256:0\nsize 9\n"),

@@ -19,7 +19,8 @@ from pixprep.serving.embedded.connection import Triton
 def test_an_invalid_address_is_rejected(url):
     with pytest.raises(SetupError) as caught:
         Triton(url, protocol="http")
-    assert str(caught.value) == f"invalid URL {url}: pass HOST:PORT such as localhost:8000 (TLS is not supported)"
+    meant = "triton:8000" if "triton:" in url else "localhost:8000"
+    assert str(caught.value) == f"invalid URL {url}: pass HOST:PORT such as {meant} (TLS is not supported)"
 
 
 @pytest.mark.parametrize(

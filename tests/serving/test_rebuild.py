@@ -157,7 +157,7 @@ def test_two_ensembles_with_different_names_share_one_repository(model, tmp_path
     assert check(out) == []
     with pytest.raises(PipelineError) as caught:
         build(out, pipeline=PIPELINE, onnx=model, name="../x")
-    assert str(caught.value) == 'name must be up to 64 letters, digits, _ and -, not "../x"'
+    assert str(caught.value) == '--name must be up to 64 letters, digits, _ and -, not "../x"'
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,7 @@ def test_a_model_that_does_not_run_is_an_error_if_it_would_be_served_that_way(bu
     message = str(caught.value)
     assert message.startswith("classifier/1/model.onnx: ONNX Runtime could not run it: ")
     assert "NoSuchOp" in message
+    assert message.endswith(": the repository was written, but its model does not load: export the model again")
     assert str(repository) not in message
     config = repository / "classifier" / "config.pbtxt"  # a model that fails on the CPU may still run on a GPU
     config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))

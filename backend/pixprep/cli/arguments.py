@@ -7,7 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
@@ -126,11 +126,13 @@ def read_parameter(text: str, example: str = "threads=2") -> tuple[str, str]:
     return name, value
 
 
-def read_option(text: str) -> tuple[str, Any]:
+def read_option(text: str, example: str = "input=tensor") -> tuple[str, Any]:
     """Parse ``NAME=VALUE``. If the value is valid JSON, convert it to a Python object."""
     from pixprep.importers import assembly
 
-    _, written = read_parameter(text, "input=tensor")
+    name, equals, written = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE such as {example}, not {text!r}")
     name, value = assembly.read_option(text)
     if written.startswith(("[", "{")) and isinstance(value, str):
         raise argparse.ArgumentTypeError(f"{text!r}: the value is not valid JSON")
@@ -226,6 +228,8 @@ READERS: dict[str, Callable[[str], Any]] = {
     "picture": read_picture,
     "size": read_size,
     "value": read_option,
+    "rows": partial(read_option, example="boxes=[[0,0,99,99]]"),
+    "constant": partial(read_option, example="conf=0.4"),
 }
 """Functions that parse the values of options by the property ``kind``."""
 PipelineFile = Annotated[Path, Shell(metavar="PIPELINE", help="a pipeline file")]

@@ -50,6 +50,8 @@ def numbers_of(inputs: Any) -> dict[str, Any]:
     for name, value in inputs or ():
         found[name] = value
         if isinstance(value, str):
+            if not Path(value).exists():
+                raise PixprepError(f"{name}={value}: the value is neither JSON nor the path of an existing JSON file")
             with named(Path(value), "cannot be read"):
                 text = Path(value).read_text(encoding="utf-8")
             try:

@@ -11,11 +11,13 @@ import inspect
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from pixprep import __version__
 from pixprep.cli.arguments import add_options, call
 from pixprep.errors import PixprepError, printable
+from pixprep.names import meant
 
 COMMANDS = (
     *("demo", "build", "check", "import", "verify", "explain", "run", "data check", "preview", "batch"),
@@ -26,6 +28,8 @@ COMMANDS = (
 A module contains ``run``, the function of the command, whose docstring describes the command; ``EXAMPLE``, a command
 line without ``pixprep``; and, if necessary, ``GROUPS`` and ``EITHER``, see ``add_options``.
 """
+_OPTION_OF = {".onnx": "onnx", ".plan": "plan", ".json": "pipeline", "": "model-repository"}
+"""Options that users forget to write before their value, by the suffix of the value."""
 GROUPS = {"data": "Inspect training data."}
 """Descriptions of the first words of commands that consist of two words."""
 
@@ -37,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = vars(parsed)
     parser, function = given.pop("parser"), given.pop("function")
     if unknown:  # report unknown arguments with the usage of this command, not with the usage of ``pixprep``
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_meant_by(unknown[0], parser)}")
     from pixprep.cli.output import forget_output, say
 
     try:
@@ -62,6 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     forget_output()
     return 1
+
+
+def _meant_by(word: str, parser: argparse.ArgumentParser) -> str:
+    """Return the end of a message about an unknown argument, with the option that was probably meant."""
+    options = {each.lstrip("-"): each for action in parser._actions for each in action.option_strings}  # noqa: SLF001
+    if word.startswith("-"):
+        near = options.get(meant(word.lstrip("-").partition("=")[0], options), "")
+    else:
+        name = _OPTION_OF.get(Path(word).suffix, "")
+        near = f"{options[name]} {word}" if name in options else ""
+    return f"; did you mean {near}?" if near else ""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -44,6 +44,7 @@ from typing import Any
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import recorded
 from pixprep.importers.fields import read_json
+from pixprep.names import meant
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.registry import load
 
@@ -77,7 +78,7 @@ def import_pipeline(source: str, /, **options: Any) -> Pipeline:
         SetupError: The import requires the library, which is not installed.
     """
     library, colon, name = source.partition(":")
-    if colon and library in LIBRARIES and not name:
+    if library in LIBRARIES and not name and not Path(source).exists():
         raise PipelineError(f"{source} is incomplete: write {library}:NAME or {library}:FILE")
     if not colon or library not in LIBRARIES:
         library, name = _library_of(source), source
@@ -105,7 +106,14 @@ def importer_of(library: str, options: Iterable[str]) -> Callable[..., Pipeline]
 def _library_of(source: str) -> str:
     """Return the name of the library that a file belongs to, according to the file's suffix or its JSON fields."""
     path = Path(source)
+    if source.startswith(("http://", "https://")):
+        raise PipelineError(
+            f"{source} is a URL: download its preprocessor_config.json or config.json, and pass that file"
+        )
     if not path.exists():
+        library, colon, name = source.partition(":")
+        if colon and (near := meant(library, LIBRARIES)):
+            raise PipelineError(f"{source}: unknown library {library!r}: did you mean {near}:{name}?")
         raise PipelineError(
             f"{source} is neither an existing file nor LIBRARY:NAME, such as timm:resnet50.a1_in1k; "
             f"supported libraries: {', '.join(LIBRARIES)}"

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Union
 import msgspec
 
 from pixprep.errors import PipelineError, in_words, printable
+from pixprep.formats import content_of
 from pixprep.pipeline.ops import OPS, Op, op_name
 from pixprep.pipeline.ops.choices import Choice
 from pixprep.pipeline.ops.entries import SURROGATE, read, type_name
@@ -44,6 +45,11 @@ _SYNTAX_ERRORS = {
     **dict.fromkeys("/#", "JSON does not support comments"),
 }
 """Descriptions of common syntax errors, by the character at which the JSON parser stops."""
+_CONFIGURATIONS = (
+    *("image_processor_type", "image_processor", "feature_extractor_type", "video_processor_type", "image_mean"),
+    *("pretrained_cfg", "do_resize"),
+)
+"""Fields by which the configuration of an image processor is recognized."""
 _YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 
@@ -136,6 +142,8 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
     except json.JSONDecodeError as error:
         raise PipelineError(not_json(error)) from None
     except UnicodeDecodeError as error:
+        if what := content_of(error.object):
+            raise PipelineError(f"not a pipeline file, but {what}: pass the JSON file with the ops") from None
         raise PipelineError(f"not a pipeline file: byte {error.start:,} is not UTF-8") from None
     except RecursionError:
         raise PipelineError("not a pipeline file: the JSON is nested too deeply") from None
@@ -145,6 +153,10 @@ def loads(text: str | bytes) -> tuple[tuple[Op, ...], Origin | None]:
         raise PipelineError(_not_a_number(document, constants[0], text))
     if not isinstance(document, dict):
         raise PipelineError(f'a pipeline file must be an object with "format" and "ops", not {type_name(document)}')
+    if "format" not in document and not document.keys().isdisjoint(_CONFIGURATIONS):
+        raise PipelineError(
+            "not a pipeline file, but a configuration of transformers or timm: convert it with `pixprep import`"
+        )
     _check_format(document.get("format"))
     for key in document:
         if key not in (*FIELDS, SCHEMA_FIELD):

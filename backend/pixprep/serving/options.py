@@ -69,8 +69,10 @@ class BuildOptions:
     classifier: Runtime = "onnxruntime"
     classifier_io: Annotated[Sequence[str] | None, Shell(nargs=2, metavar=("INPUT", "OUTPUT"))] = None
     labels: Annotated[NamedFiles, Shell(metavar="[OUTPUT=]FILE")] = None
-    constants: Annotated[Any, Shell(kind="value", action="append", metavar="NAME=VALUE")] = None
-    quantizations: Annotated[Any, Shell(kind="value", action="append", metavar="INPUT=[SCALE,ZERO_POINT]")] = None
+    constants: Annotated[Any, Shell(name="--constant", kind="constant", action="append", metavar="NAME=VALUE")] = None
+    quantizations: Annotated[
+        Any, Shell(name="--quantization", kind="constant", action="append", metavar="INPUT=[SCALE,ZERO_POINT]")
+    ] = None
     free_dims: bool = False
     one_image: bool = False
     boxes_from: Annotated[str, Shell(metavar="ENSEMBLE")] = ""

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PixprepError, needing
+from pixprep.formats import content_of
+
+_HEAD = 4096
+"""Number of bytes that are read to detect a file that is not a list of paths."""
 
 
 def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
@@ -23,6 +27,13 @@ def manifest(path: Path, column: str | None = None) -> Iterator[str | None]:
     if not path.is_file():
         raise PixprepError(
             f"{path}: no such file: a manifest is a text file with one image path per line, or a .csv or .parquet file"
+        )
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    what = "" if path.suffix.lower() in _READERS else content_of(head) or "a binary file" * (b"\0" in head)
+    if what:
+        raise PixprepError(
+            f"{path} is {what}, not a list of images: pass a folder, or a text file with one path per line"
         )
     rows = _READERS.get(path.suffix.lower(), _lines)(path, column)
     return (str(path.parent / row) if row and isinstance(row, str) else None for row in rows)
@@ -82,6 +93,8 @@ _READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv
 
 
 def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
+    if len(names) == 1 and (mark := next((each for each in ";\t" if each in names[0]), "")):
+        raise PixprepError(f"{path}: the columns are separated by {mark!r}: separate them by commas")
     name = column or ("path" if "path" in names else names[0] if len(names) == 1 else "")
     if name not in names:
         raise PixprepError(f"{path}: has no column {name or 'path'!r}: select one of {', '.join(names)}")

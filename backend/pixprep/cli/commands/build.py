@@ -59,7 +59,8 @@ def run(
 
     if explain:
         if not explain.is_file():
-            raise PixprepError(f"{explain}: no such file")
+            problem = "is a folder, not an ONNX file" if explain.is_dir() else "no such file"
+            raise PixprepError(f"{explain}: {problem}")
         for line in explain_onnx(explain):
             say(line)
         return 0

@@ -12,6 +12,7 @@ from pixprep.cli.arguments import Images, Json, PipelineFile
 from pixprep.engine.options import EngineOptions, Limits
 from pixprep.errors import ImageError, PixprepError
 from pixprep.formats import FORMATS, USUAL, Format
+from pixprep.names import hint, meant
 from pixprep.options import Folder, Rows, Shell
 
 if TYPE_CHECKING:
@@ -55,9 +56,12 @@ def run(
     failed = 0
     numbers = numbers_of(inputs)
     served = served_side(pipeline)
+    for name in numbers:
+        if near := meant(name, served.inputs) if name not in served.inputs else "":
+            raise PixprepError(f'{pipeline}: the pipeline has no input "{name}"{hint(near)}')
     for name, spec in served.inputs.items():
         if name not in numbers:
-            example = f"--input {name}={json.dumps([spec.example])}"
+            example = f"--input {name}={json.dumps([spec.example], separators=(',', ':'))}"
             raise PixprepError(
                 f'{pipeline}: each image requires the input "{name}" ({spec}): pass it, such as {example}'
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from http.client import HTTPException
@@ -83,9 +84,9 @@ class Triton:
         self.url = (url or DEFAULT_URLS[protocol]).removeprefix("http://").removeprefix("grpc://").rstrip("/")
         host, _, port = self.url.rpartition(":")
         if not host or "/" in host or not port.isdigit():
-            raise SetupError(
-                f"invalid URL {url}: pass HOST:PORT such as {DEFAULT_URLS[protocol]} (TLS is not supported)"
-            )
+            found = re.match(r"(?:\w+://)?([^/:]+:\d{1,5})(/|$)", url or "")
+            meant = found[1] if found else DEFAULT_URLS[protocol]
+            raise SetupError(f"invalid URL {url}: pass HOST:PORT such as {meant} (TLS is not supported)")
         if not 0 < int(port[:6]) < 1 << 16:
             raise SetupError(f"invalid URL {url}: the port must be 1 to 65535")
         self.protocol = protocol

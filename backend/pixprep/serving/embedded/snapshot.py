@@ -17,6 +17,7 @@ from stat import S_ISDIR, S_ISREG
 from threading import Event
 
 from pixprep.errors import SetupError
+from pixprep.serving.repository.check import not_a_repository
 from pixprep.serving.repository.repository import models_in
 
 Signature = tuple[tuple[str, int, int, int], ...]
@@ -52,6 +53,8 @@ class Snapshot:
         self.folder = folder
         self._beside = folder.with_name("edition")
         models, never = models_in(repository), Event()
+        if wrong := not_a_repository(repository):
+            raise SetupError(f"{repository} {wrong.what}: {wrong.remedy}")
         if not models:
             raise SetupError(f"{repository} does not contain a model: write one with `pixprep build`")
         self._check_space(file for name in models for file in _files(repository / name))

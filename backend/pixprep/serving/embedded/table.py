@@ -52,7 +52,7 @@ class Table:
             raise PixprepError(f"{path} is already complete: remove it, or choose a different file")
         self._offsets: dict[tuple[str, ...], int] = {}
         self.answered: set[tuple[str, ...]] = set()
-        with named(self._journal, "cannot be written"):
+        with named(path, "cannot be written"):
             self._file: BinaryIO = self._journal.open("a+b")
         try:
             self._open(json.dumps({"format": _FORMAT, **origin}).encode() + b"\n")

@@ -116,6 +116,9 @@ class Adapter:
             for name in names:
                 if name not in (known := [tensor.name for tensor in self.edit.classifier.inputs]):
                     raise self._refused(f'--{option}: the model has no input "{name}"; {suggest(name, known)}')
+        for name in self.constants:
+            if name in self._fed:
+                raise self._refused(f"--constant {name}: the pipeline provides this input: remove the option")
 
     @property
     def _is_packed(self) -> bool:

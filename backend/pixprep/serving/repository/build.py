@@ -279,11 +279,14 @@ def _check(given: BuildOptions) -> None:
         if is_wrong:
             raise PipelineError(problem)
     if not re.fullmatch(r"|[A-Za-z0-9][A-Za-z0-9_-]{0,63}", given.name):
-        raise PipelineError(f"name must be up to 64 letters, digits, _ and -, not {quoted(given.name)}")
+        raise PipelineError(f"--name must be up to 64 letters, digits, _ and -, not {quoted(given.name)}")
     labels = given.labels.values() if isinstance(given.labels, Mapping) else [given.labels]
     for file in (given.onnx, given.plan, *labels, given.boxes_by):
         if file and not file.is_file():
-            raise SetupError(f"{file}: {'is a folder, not a file' if file.is_dir() else 'no such file'}")
+            is_saved_model = (file / "saved_model.pb").exists()
+            kind = "is a TensorFlow SavedModel: convert it to ONNX, such as with tf2onnx" * is_saved_model
+            problem = kind or ("is a folder, not a file" if file.is_dir() else "no such file")
+            raise SetupError(f"{file}: {problem}")
 
 
 def _stages(
@@ -412,6 +415,8 @@ def _own_classifier(
     content, graph = load_onnx(onnx)
     model = declared(graph, onnx.name)
     check_data_files(graph, onnx.parent, onnx.name)
+    if not model.inputs:
+        raise PipelineError(f"{onnx.name}: the model has no inputs, so it cannot receive an image")
     return model, graph, {ONNX_FILE: content, **{name: onnx.parent / name for name in model.data_files}, **plans}
 
 

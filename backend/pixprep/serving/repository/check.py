@@ -71,7 +71,7 @@ def check(repository: Path | Repository, *, tensorrt: bool = False) -> list[Prob
             f"checking a repository with TensorRT's parser requires TensorRT for RTX: {install('tensorrt')}"
         )
     repository = Repository.at(repository)
-    if wrong := _not_a_repository(repository.folder):
+    if wrong := not_a_repository(repository.folder):
         return [wrong]
     if not repository.models:
         return [Problem(repository.folder.name, "does not contain a model", "write one with `pixprep build`")]
@@ -79,7 +79,7 @@ def check(repository: Path | Repository, *, tensorrt: bool = False) -> list[Prob
     return [*problems, *(check_for_tensorrt(repository, checks_all=tensorrt) if can_ask() else ())]
 
 
-def _not_a_repository(folder: Path) -> Problem | None:
+def not_a_repository(folder: Path) -> Problem | None:
     """Return a problem if the folder is a model or a version of a model, instead of a repository."""
     if (folder / CONFIG_FILE).is_file() or any(folder.glob(f"[0-9]*/{model_config.PIPELINE_FILE}")):
         parent = folder.parent if folder.name else Path("..")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import PipelineError, install, needing, printable
+from pixprep.formats import content_of
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository.labels import from_metadata
@@ -125,10 +126,19 @@ def load_onnx(path: Path) -> tuple[bytes, Any]:
     except MemoryError:  # not a problem with the file
         raise
     except Exception:  # noqa: BLE001  (protobuf's DecodeError, whose module depends on the version)
-        raise PipelineError(f"{path.name}: not an ONNX file") from None
+        raise PipelineError(_not_onnx(path, content)) from None
     if not model.graph.output:  # protobuf reads some files of other formats as an empty message
-        raise PipelineError(f"{path.name}: not an ONNX file")
+        raise PipelineError(_not_onnx(path, content))
     return content, model
+
+
+def _not_onnx(path: Path, content: bytes) -> str:
+    """Return the message about a file that is not an ONNX file, with the kind of its content if it is known."""
+    what = content_of(content)
+    if what and what != "an ONNX file":
+        export = ": export the model, such as with torch.onnx.export" * ("PyTorch" in what)
+        return f"{path.name}: not an ONNX file, but {what}{export}"
+    return f"{path.name}: not an ONNX file" + ", or incomplete: export or copy it again" * (path.suffix == ".onnx")
 
 
 def without_weights(model: Any) -> Any:

@@ -42,6 +42,8 @@ MAX_ONNX_BYTES = 1 << 30
 """Maximum size of a model file in bytes. Larger files take too long to load for a preview."""
 _BEST, _BLOCKS = 3, 8
 _REFUSED = {"onnx_trial": "ONNX Runtime could not run it: ", "tensorrt_trial": "TensorRT for RTX failed: "}
+_LOAD_FAILED = "Load model from"
+_EXPORT_AGAIN = "the repository was written, but its model does not load: export the model again"
 _FIX_SIZES = "export the model with fixed sizes, and use these in the pipeline"
 _MAX_CHARS = 300  # maximum length of an error message
 _LOCATION = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : |Status Message: |/onnxruntime_src/\S+ [^)]*\) ")
@@ -145,7 +147,9 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
     if isinstance(outputs, str):
         if _server_would_fail(target.version, outputs):
             port, output = next(iter(sources.items()))
-            remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}' if takes else _FIX_SIZES
+            remedy = _EXPORT_AGAIN if _LOAD_FAILED in outputs else _FIX_SIZES
+            if takes:
+                remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}'
             raise PipelineError(f"{target.version.where(ONNX_FILE)}: {outputs}: {remedy}".removesuffix(": "))
         yield f"the classifier was not tried: {outputs}"
         return
