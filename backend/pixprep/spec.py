@@ -19,6 +19,7 @@ DType = OperatorDType | Literal["bool"]
 Layout = str
 """Order of the axes of a tensor: c, h and w, t for the frames of a clip, n for several clips of a video, and 1 for an
 axis of length one."""
+FrameType = Literal["uint8", "int16", "uint16", "float32"]
 FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
@@ -181,17 +182,21 @@ class Frames(NamedTuple):
 
     Attributes:
         order: Order of the channels.
-        dtype: Type of the pixel values, which range from 0 to 255.
+        dtype: Type of the pixel values.
         layout: Order of the axes.
+        window: Values that are mapped to 0 and 255. None means that the values range from 0 to 255.
     """
 
     order: Color
-    dtype: Literal["uint8", "float32"] = "uint8"
+    dtype: FrameType = "uint8"
     layout: FrameLayout = "hwc"
+    window: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         order = self.order if self.order == "gray" else self.order.upper()
-        return f"accept pixel arrays: {self.dtype} [{', '.join(map(str, self.shape('height', 'width')))}], {order}"
+        shape = ", ".join(map(str, self.shape("height", "width")))
+        window = f", {self.window[0]:g} to {self.window[1]:g}" if self.window else ""
+        return f"accept pixel arrays: {self.dtype} [{shape}], {order}{window}"
 
     @property
     def channels(self) -> int:
@@ -200,8 +205,8 @@ class Frames(NamedTuple):
 
     @property
     def dtypes(self) -> tuple[str, ...]:
-        """Accepted dtypes of arrays: the declared one, and always uint8."""
-        return tuple(dict.fromkeys((self.dtype, "uint8")))
+        """Accepted dtypes of arrays: the declared one and, without a window, uint8."""
+        return (self.dtype,) if self.window else tuple(dict.fromkeys((self.dtype, "uint8")))
 
     def shape(self, height: Any, width: Any) -> list[Any]:
         """Return the shape of an array with an image of this size."""

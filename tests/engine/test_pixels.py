@@ -10,6 +10,7 @@ from PIL import Image
 import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.engine.decoders import Limits
+from pixprep.engine.decoders.deep import windowed
 from pixprep.engine.decoders.pixels import PixelsDecoder, host_array
 from pixprep.importers.verify import verify
 from pixprep.serving.embedded.request import pixels_of
@@ -132,6 +133,39 @@ SHAPES = {
     (41, 1, 3): "[BAD_DIMENSIONS] 41 x 1 pixels; height and width must be 1 to 40 (parameter max_side)",
     (40, 40, 3): "[TOO_MANY_PIXELS] 40 x 40 pixels; the limit is 1,000 (parameter max_pixels)",
 }
+
+
+@pytest.mark.parametrize("window", [(-160, 240), (0, 1), (-32768, 32767), (3, 514)])
+def test_a_window_of_an_array_is_mapped_like_the_window_of_decode(window):
+    values = np.arange(-32768, 32768, dtype=np.int16).reshape(256, 256)
+    for dtype in ("int16", "float32"):
+        array = pp.Pipeline(
+            [pp.pixels(color="gray", dtype=dtype, window=window), pp.center_crop(256), pp.tensor(dtype="uint8")]
+        )
+        (tensor,) = pp.Engine(array).run_batch([values.astype(dtype)])["tensor"]
+        assert np.array_equal(tensor[0], windowed(values, window))
+
+
+def test_values_that_a_window_does_not_accept_are_rejected():
+    pipeline = pp.Pipeline([pp.pixels(color="gray", dtype="float32", window=(0, 1)), pp.center_crop(2), pp.tensor()])
+    batch = pp.Engine(pipeline).run_batch([np.full((2, 2), np.nan, np.float32), np.ones((2, 2), np.float32)])
+    assert str(batch.errors[0]) == "[BAD_INPUT] a pixel is NaN: replace it by a number"
+    assert (batch["tensor"][1] == 255).all()
+    with pytest.raises(TypeError, match=r"ndarray of uint8: pixels must be float32$"):
+        pp.Engine(pipeline).run_batch([np.zeros((2, 2), np.uint8)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dtype": "int16"}, '"dtype": "int16" requires "window"'),
+        ({"window": (0, 1)}, '"window" requires "dtype"'),
+        ({"dtype": "float32", "window": (1, 1)}, '"window" must be \\(low, high\\) with low < high'),
+    ],
+)
+def test_a_window_that_does_not_match_the_dtype_is_rejected(fields, message):
+    with pytest.raises(pp.PipelineError, match=message):
+        pp.pixels(**fields)
 
 
 def test_an_invalid_array_is_an_error_at_its_index():

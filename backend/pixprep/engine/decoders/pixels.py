@@ -106,7 +106,7 @@ class PixelsDecoder:
             pixels = shaped(array, self._frames)
             self._limits.check_size(*pixels.shape[:2])
             placed = place(*pixels.shape[:2])
-            pixels = levels(pixels)
+            pixels = levels(pixels, self._frames.window)
         except ImageError as error:
             return error.as_value()
         pixels = pixels[:, :, ::-1] if self._frames.order == "bgr" else pixels
@@ -156,18 +156,28 @@ def checked(
     except TypeError as error:
         raise TypeError(f"{begin}{kind} {error}") from None
     if array.dtype not in dtypes:
-        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels must be {' or '.join(dtypes)}, 0 to 255")
+        limits = ", 0 to 255" * ("uint8" in dtypes)
+        raise TypeError(f"{begin}{kind} of {array.dtype}: pixels must be {' or '.join(dtypes)}{limits}")
     return array
 
 
-def levels(array: Pixels) -> Pixels:
-    """Convert pixels to uint8. An array of uint8 is returned unchanged; float32 is copied.
+def levels(array: Pixels, window: tuple[float, float] | None = None) -> Pixels:
+    """Convert pixels to uint8. An array of uint8 is returned unchanged; other arrays are copied.
+
+    Args:
+        array: Pixels on any device.
+        window: Values that become 0 and 255; see ``window`` of the op ``pixels``.
 
     Raises:
-        ImageError: BAD_INPUT: A value is not an integer from 0 to 255.
+        ImageError: BAD_INPUT: Without a window, a value is not an integer from 0 to 255. With one, a value is NaN.
     """
     if array.dtype == np.uint8:
         return array
+    if window is not None:
+        if (array != array).any():
+            raise ImageError("BAD_INPUT", "a pixel is NaN: replace it by a number")
+        low, high = window
+        return ((array.astype(np.float64).clip(low, high) - low) * 255 / (high - low) + 0.5).astype(np.uint8)
     with np.errstate(
         invalid="ignore"
     ):  # the check below detects NaN and values out of range, which the conversion changes

@@ -13,7 +13,7 @@ from pixprep.plan.draws.augments import Drawing, RandomStep, Uniforms
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.plan import ClipPlan, Plan
-from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, GrayLike, Idct, ImageSpec
+from pixprep.spec import Alpha, Chroma, Color, FrameLayout, Frames, FrameType, GrayLike, Idct, ImageSpec
 
 MAX_FRAMES = 4096
 MAX_CLIPS = 256
@@ -297,6 +297,8 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     """Accepts images that are already decoded, instead of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
 
+    A ``window`` maps arrays with a wider range of values, such as CT images, to 0 to 255.
+
     A gray image has the shape [height, width, 1] or, in Python, [height, width]. Triton's clients send images as UINT8
     tensors [n, height, width, channels]; all images of a request have the same size. In Python, the images are arrays
     of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy can view without a copy, with any strides.
@@ -304,8 +306,8 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     once. Gray images, and images that are only cropped, are not copied. Arrays do not contain an EXIF orientation, so
     the code that decodes the image must apply it.
 
-    Arrays of float32 must contain integers from 0 to 255, and are converted to uint8. Arrays with any other value are
-    rejected.
+    Without a ``window``, arrays of float32 must contain integers from 0 to 255, and are converted to uint8. Arrays with
+    any other value, and NaN in arrays with a ``window``, are rejected.
 
     Args:
         color: Order of the channels that the following ops receive, as in ``decode``.
@@ -313,6 +315,9 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
         dtype: Dtype of the input arrays.
         layout: Order of the axes of the input arrays: ``hwc`` is [height, width, channels], ``chw`` is [channels,
             height, width].
+        window: Two values, low and high, which become the pixel values 0 and 255. A value v becomes ``(min(max(v, low),
+            high) - low) * 255 / (high - low) + 0.5``, rounded down. Required for ``int16`` and ``uint16``, and not
+            supported for ``uint8``.
 
     Example:
         {"op": "pixels", "given": "bgr"}
@@ -320,8 +325,9 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
 
     color: Color = "rgb"
     given: Literal["rgb", "bgr"] | None = None
-    dtype: Literal["uint8", "float32"] = "uint8"
+    dtype: FrameType = "uint8"
     layout: FrameLayout = "hwc"
+    window: tuple[float, float] | None = None
     description = "{0.frames!s}"
 
     def check(self) -> None:
@@ -331,11 +337,17 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
             )
         if self.given is not None and self.color == "gray":
             raise PipelineError('"given" is the order of three channels, but "color": "gray" has only one: remove it')
+        if self.window is None and self.dtype in ("int16", "uint16"):
+            raise PipelineError(f'"dtype": "{self.dtype}" requires "window": set the values that become 0 and 255')
+        if self.window is not None and self.dtype == "uint8":
+            raise PipelineError('"window" requires "dtype": "int16", "uint16" or "float32"')
+        if self.window is not None and not -1e30 <= self.window[0] < self.window[1] <= 1e30:
+            raise PipelineError(f'"window" must be (low, high) with low < high, not {shown(self.window)}')
 
     @property
     def frames(self) -> Frames:
         """Format of the input arrays."""
-        return Frames(self.given or self.color, self.dtype, self.layout)
+        return Frames(self.given or self.color, self.dtype, self.layout, self.window)
 
     def infer(self) -> ImageSpec:
         return ImageSpec(color=self.color)

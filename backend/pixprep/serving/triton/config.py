@@ -51,7 +51,14 @@ TRITON_TYPES: dict[DType, str] = {
     "int64": "TYPE_INT64",
     "bool": "TYPE_BOOL",
 }
-_INPUT_TYPES = {"float32": "TYPE_FP32", "float64": "TYPE_FP64", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8"}
+_INPUT_TYPES = {
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
+    "bool": "TYPE_BOOL",
+    "uint8": "TYPE_UINT8",
+    "int16": "TYPE_INT16",
+    "uint16": "TYPE_UINT16",
+}
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
 """Types that config.pbtxt may declare for numeric inputs, by the kind of the input."""
