@@ -174,7 +174,7 @@ def levels(array: Pixels, window: tuple[float, float] | None = None) -> Pixels:
     if array.dtype == np.uint8:
         return array
     if window is not None:
-        if (array != array).any():
+        if (array != array).any():  # noqa: PLR0124  (arrays of any library)
             raise ImageError("BAD_INPUT", "a pixel is NaN: replace it by a number")
         low, high = window
         return ((array.astype(np.float64).clip(low, high) - low) * 255 / (high - low) + 0.5).astype(np.uint8)
