@@ -8,7 +8,7 @@ import pytest
 
 from pixprep import ImageError, PipelineError, SetupError
 from pixprep.importers.transformers import CLASSES
-from pixprep.importers.transformers.batches import FORMS
+from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED
 from pixprep.importers.transformers.classes import FIXED
 from pixprep.importers.transformers.processor import ImageProcessor
 from support.images import png, scene
@@ -54,22 +54,24 @@ def test_a_result_requires_transformers():
         ImageProcessor(QWEN, backend="pil")(scene(30, 40), return_tensors="np")
 
 
-@pytest.mark.parametrize("name", [name for name in CLASSES if not FORMS.get(name)])
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_a_class_with_another_form_of_batch_is_refused(name):
-    assert f"{name} is not supported by ImageProcessor" in refusal(ImageProcessor, {"image_processor_type": name})
+    message = refusal(ImageProcessor, {"image_processor_type": name})
+    assert f"{name} is not supported by ImageProcessor, because {UNSUPPORTED[name]}" in message
 
 
 def test_a_video_processor_or_an_unsupported_value_is_refused():
     video = {"image_processor_type": "InternVLImageProcessor"}
-    assert "InternVLVideoProcessor is not supported by ImageProcessor" in refusal(ImageProcessor, video)
+    message = "InternVLVideoProcessor is not supported by ImageProcessor, because it is not an image processor"
+    assert message in refusal(ImageProcessor, video)
     idefics = {"image_processor_type": "Idefics2ImageProcessor", "do_pad": False}
     assert '"do_pad": must be true for Idefics2ImageProcessor' in refusal(ImageProcessor, idefics)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_every_other_class_is_supported(name):
-    fields = {"image_grid_pinpoints": [[224, 448]]} if name == "LlavaNextImageProcessor" else FIXED.get(name, {})
-    if FORMS.get(name):
+def test_every_other_class_of_the_importer_is_supported():
+    assert {*FORMS} == {*CLASSES}
+    for name in FORMS.keys() - UNSUPPORTED.keys():
+        fields = {"image_grid_pinpoints": [[224, 448]]} if name == "LlavaNextImageProcessor" else FIXED.get(name, {})
         assert ImageProcessor({"image_processor_type": name, **fields}).to_dict()["image_processor_type"] == name
 
 
@@ -87,6 +89,9 @@ def test_keyword_arguments_that_are_not_supported_are_named():
     onevision = ImageProcessor({"image_processor_type": "LlavaOnevisionImageProcessor"})
     with pytest.raises(PipelineError, match="samples with several images: not supported"):
         onevision([[scene(30, 40), scene(30, 40)]])
+    recognizer = ImageProcessor({"image_processor_type": "PPOCRV6SmallRecImageProcessor"})
+    with pytest.raises(PipelineError, match="several images, whose sizes depend on each other in this class: not"):
+        recognizer([scene(30, 40), scene(30, 40)])
 
 
 def test_the_original_is_called_if_the_configuration_is_not_supported(monkeypatch):

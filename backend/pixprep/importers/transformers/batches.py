@@ -15,6 +15,7 @@ import numpy.typing as npt
 from pixprep.engine.batch import Batch
 from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES, PAIRS
 from pixprep.importers.transformers.patches import PATCHED
+from pixprep.importers.transformers.sizes import SIZED
 from pixprep.plan.output_plans import NumbersPlan
 
 Array = npt.NDArray[Any]
@@ -54,8 +55,10 @@ class Form(NamedTuple):
     Attributes:
         combine: How the pixel values are combined. ``images``: one array per image. ``concatenated``: one array with
             the patches of all images. ``listed``: a list of the tiles of all images. ``tiles``: one array per image,
-            with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width). ``pairs``:
-            one array (2, channels, height, width) per pair of images.
+            with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width).
+            ``nested``: one array (samples, images, tiles, channels, height, width), and all other outputs per sample.
+            ``clips``: a list with the frames of each sample. ``pairs``: one array (2, channels, height, width) per pair
+            of images.
         stacks: Backends that return one array even without ``return_tensors``.
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
             means that images are never padded to a common size: ``do_pad`` pads each image individually.
@@ -64,16 +67,25 @@ class Form(NamedTuple):
             plus one for the whole image. None means that the class does not have this method.
         required: Required values of fields. With other values, the batch would have a different form.
         is_single: Whether samples with several images are not supported.
+        is_alone: Whether a call with several images is not supported, because the size of each one depends on the
+            others.
+        is_bare: Whether the class returns the pixel values themselves instead of a ``BatchFeature``.
+        is_array: Whether outputs with numbers are arrays even without ``return_tensors``, unless they are ``listed``.
+        splits: Whether the class always returns the numbers of rows and columns of tiles, and a mask of the tiles.
         shared: Values of outputs that are the same for every batch and that a pipeline does not have in this form.
         listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 
-    combine: Literal["images", "concatenated", "listed", "tiles", "samples", "pairs"] = "images"
+    combine: Literal["images", "concatenated", "listed", "tiles", "samples", "nested", "clips", "pairs"] = "images"
     stacks: tuple[str, ...] = ()
     pads: bool | None = False
     counted: Literal["count", "grid", "all", "tiles"] | None = None
     required: Mapping[str, Any] = {}
     is_single: bool = False
+    is_alone: bool = False
+    is_bare: bool = False
+    is_array: bool = False
+    splits: bool = False
     shared: Mapping[str, Any] = {}
     listed: tuple[str, ...] = ()
 
@@ -96,6 +108,13 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     has_tiles, is_stacked = values[0].ndim == 4, False
     if form.combine == "samples":
         values = _samples(processed, name)
+    elif form.combine == "nested":
+        nested = {key: _nested(processed, key) for key in batch.outputs}
+        return {key: value.tolist() if key in form.listed else value for key, value in nested.items()}
+    elif form.combine == "clips":
+        clips: list[Any] = processed.per_sample(values)
+        clips = [*map(np.stack, clips)] if backend in form.stacks or not is_list else clips
+        return {"pixel_values" if name == "tensor" else name: clips if is_list else np.stack(clips)}
     elif form.combine == "pairs":
         values = _pairs(processed)
         values = [pair if backend == "torchvision" else list(pair) for pair in values] if is_list else values
@@ -103,7 +122,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
         values = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
         values = list(values) if is_list else values
     elif form.combine == "concatenated" or (form.combine == "listed" and has_tiles):
-        values = values[0] if len(values) == 1 else np.concatenate(list(values))
+        values = batch.packed(name)
         values = list(values) if is_list and form.combine == "listed" else values
     else:
         values = batch.padded(name) if is_padded else values
@@ -118,7 +137,11 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
             mask = _samples(processed, key) if form.combine == "samples" else found
             outputs[key] = list(mask) if is_list and not (is_stacked or form.combine == "samples") else mask
         elif plan.spec.patches is None or len(found):  # a class omits this output if it has no tiles
-            outputs[key] = _converted(key, found, is_list=is_list or key in form.listed)
+            outputs[key] = _converted(key, found, is_list=(is_list and not form.is_array) or key in form.listed)
+    if form.splits:
+        counts = [sum(map(len, sample)) for sample in processed.per_sample(batch.outputs[name])]
+        outputs["pixel_attention_mask"] = np.arange(max(counts)) < np.array(counts)[:, None]
+        outputs |= {key: processed.per_sample([grid[axis] for grid in processed.grids]) for key, axis in SPLIT.items()}
     return {**outputs, **form.shared}
 
 
@@ -133,6 +156,17 @@ def _samples(processed: Processed, name: str) -> Array:
         tiles = [tile for image in sample for tile in image]
         row[: len(tiles)] = _first_rows(tiles, shape, arrays.dtype)
     return arrays
+
+
+def _nested(processed: Processed, name: str) -> Array:
+    """Return an output of each image of each sample, (samples, images, ...). Samples with fewer images are padded."""
+    samples = processed.per_sample(processed.batch.packed(name) if name != processed.name else processed.batch[name])
+    values = [np.stack(sample) if sample else np.zeros((0, *processed.batch[name][0].shape)) for sample in samples]
+    values = [array[:, 0] if array.shape[1:] == (1,) else array for array in values]
+    nested = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
+    if name == "aspect_ratio_mask":  # the class marks the first tile of missing images
+        nested[..., 0] = 1
+    return nested
 
 
 def _pairs(processed: Processed) -> Array:
@@ -159,7 +193,7 @@ def _converted(key: str, values: Array, *, is_list: bool) -> Any:
     """Convert an output with numbers to the type that the classes with this output return."""
     if values.shape[1:] == (1,):
         values = values[:, 0]
-    if is_list and (key == "pixel_attention_mask" or values.ndim == 4):
+    if is_list and (key == "pixel_attention_mask" or values.ndim == 4 or values.dtype == np.float32):
         return list(values)
     if is_list and key not in ("image_grid_hw", "image_grid_thw", "image_merge_sizes", "image_position_ids"):
         rows = values.tolist()
@@ -177,21 +211,34 @@ _PATCHES = Form("concatenated", counted="count")
 _DETR = Form(stacks=("torchvision",))
 _IDEFICS = Form("samples", counted="all", required={"do_pad": True})
 
-FORMS: dict[str, Form | None] = {
-    **dict.fromkeys(DEFAULTS, Form()),
+UNSUPPORTED = {
+    "FuyuImageProcessor": "its batches also contain the scale factors of the images",
+    "UVDocImageProcessor": "its batches also contain the images before the resize",
+}
+"""Classes whose batches are not supported, and the reason."""
+FORMS: dict[str, Form] = {
+    **dict.fromkeys((*DEFAULTS, *SIZED), Form()),
     **dict.fromkeys(PATCHED, _PATCHES),
     **dict.fromkeys(DETRS, _DETR),
     "AriaImageProcessor": Form(stacks=_BOTH, shared={"num_crops": 1}),
-    "BridgeTowerImageProcessor": Form(),
     "Cohere2VisionImageProcessor": Form("listed", counted="count"),
     "DeepseekOcr2ImageProcessor": Form(counted="tiles"),
-    "DeepseekVLHybridImageProcessor": Form(),
+    "EomtImageProcessor": Form(shared={"patch_offsets": []}, listed=("patch_offsets",)),
+    "GraniteDoclingImageProcessor": Form("samples", counted="count", splits=True, listed=("rows", "cols")),
+    "IdeficsImageProcessor": Form(is_bare=True),
+    "InklingImageProcessor": Form("concatenated", is_array=True),
+    "Inkling2ImageProcessor": _PATCHES._replace(counted=None),
+    "Lfm2VlImageProcessor": _PATCHES._replace(is_array=True, counted=None),
+    **dict.fromkeys(
+        ("MiniCPMOcrImageProcessor", "MiniCPMV4_6ImageProcessor"),
+        Form("concatenated", is_array=True, listed=("grids", "num_patches_per_image")),
+    ),
+    "MllamaImageProcessor": Form("nested", listed=("num_tiles",)),
+    **dict.fromkeys(("PPOCRV5ServerRecImageProcessor", "PPOCRV6SmallRecImageProcessor"), Form(is_alone=True)),
+    **dict.fromkeys(("TvpImageProcessor", *FRAMES), Form("clips")),
+    "VideoMAEImageProcessor": Form("clips", stacks=("torchvision",)),
     "UnlimitedOcrImageProcessor": Form(counted="tiles", listed=("num_local_patches", "patches_grid")),
     "NemotronH_Omni_Reasoning_V3ImageProcessor": _PATCHES._replace(counted=None),
-    "Inkling2ImageProcessor": None,
-    "Lfm2VlImageProcessor": None,
-    "MiniCPMOcrImageProcessor": None,
-    "MiniCPMV4_6ImageProcessor": None,
     "Emu3ImageProcessor": Form(stacks=_BOTH, pads=True),
     "Gemma4ImageProcessor": Form(stacks=_BOTH),
     "Gemma4UnifiedImageProcessor": Form(stacks=_BOTH),
@@ -212,26 +259,8 @@ FORMS: dict[str, Form | None] = {
     "Siglip2ImageProcessor": Form(),
     "SmolVLMImageProcessor": _IDEFICS,
     "UltraVBertImageProcessor": _IDEFICS,
-    "ViltImageProcessor": Form(),
-    **dict.fromkeys(
-        (
-            *("DeepseekVLImageProcessor", "DonutImageProcessor", "GLPNImageProcessor", "JanusImageProcessor"),
-            *("DepthProImageProcessor", "PPDocLayoutV4ImageProcessor", "SLANeXtImageProcessor"),
-            *("PI0ImageProcessor", "PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
-            *(
-                "PPLCNetImageProcessor",
-                "DINOv3ViTImageProcessor",
-                "PerceiverImageProcessor",
-                "VideoLlavaImageProcessor",
-                "PerceptionLMImageProcessor",
-                "TextNetImageProcessor",
-            ),
-        ),
-        Form(),
-    ),
-    **dict.fromkeys(("IdeficsImageProcessor", *FRAMES)),
 }
-"""Batches by class. If the value is None or the class is missing, its batches are not supported."""
+"""Form of the batches of each supported class, except those in ``UNSUPPORTED``."""
 SPLIT: dict[str, int] = {"rows": 0, "cols": 1}
 """Outputs of ``return_row_col_info``, and the axis along which each of them counts the tiles."""
 

@@ -27,7 +27,7 @@ from pixprep.engine.decoders.pixels import host_array
 from pixprep.engine.engine import Engine
 from pixprep.errors import ImageError, PipelineError, needing, printable
 from pixprep.importers.transformers import CLASSES, Backend, from_transformers, processor_of, read_processor
-from pixprep.importers.transformers.batches import FORMS, Form, Processed, combined, split_info
+from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED, Form, Processed, combined, split_info
 from pixprep.importers.transformers.classes import ONLY_PIL
 from pixprep.pipeline.pipeline import Pipeline
 
@@ -130,9 +130,12 @@ class ImageProcessor:
         has_several = is_nested and any(len(sample) > 1 for sample in samples)
         try:
             changes = self._changes(options)
-            if arguments or (has_several and self._form is not None and self._form.is_single):
-                what = "further positional arguments" if arguments else "samples with several images"
-                raise self._unsupported(what)
+            if arguments:
+                raise self._unsupported("further positional arguments")
+            if has_several and self._form is not None and self._form.is_single:
+                raise self._unsupported("samples with several images")
+            if self._form is not None and self._form.is_alone and sum(map(len, samples)) > 1:
+                raise self._unsupported("several images, whose sizes depend on each other in this class")
         except PipelineError:
             if self._original is None:
                 raise
@@ -140,7 +143,7 @@ class ImageProcessor:
         assert self._form is not None
         batch, name = self._run(samples, changes, options.get("input_data_format"))
         settings = self._settings | changes
-        has_samples = self._form.combine in ("samples", "pairs") or is_nested
+        has_samples = self._form.combine in ("samples", "nested", "clips", "pairs") or is_nested
         counts = [len(sample) for sample in samples] if has_samples else [1] * len(batch)
         processed = Processed(batch, name, counts, settings)
         data = combined(self._form, processed, backend=self._backend, is_list=return_tensors is None)
@@ -154,7 +157,7 @@ class ImageProcessor:
             )
         if settings.get("return_row_col_info"):
             feature.update(split_info(processed))
-        return feature
+        return feature["pixel_values"] if self._form.is_bare else feature
 
     def preprocess(self, images: Any, *arguments: Any, **options: Any) -> Any:
         """See ``__call__``."""
@@ -338,12 +341,12 @@ def _form(name: str, where: str) -> Form:
     Raises:
         PipelineError: The batches of the class are not supported.
     """
-    batch_form = FORMS.get(name)
-    if batch_form is None:
-        raise PipelineError(
-            f"{where}: {name} is not supported by ImageProcessor: use from_transformers, or pass original="
-        )
-    return batch_form
+    if name in FORMS and name not in UNSUPPORTED:
+        return FORMS[name]
+    why = UNSUPPORTED.get(name, "it is not an image processor")
+    raise PipelineError(
+        f"{where}: {name} is not supported by ImageProcessor, because {why}: use from_transformers, or pass original="
+    )
 
 
 def _config(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
