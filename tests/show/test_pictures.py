@@ -132,7 +132,7 @@ def test_the_grid_of_tiles_and_merge_windows_is_drawn_on_the_second_picture():
     panel = panels_of(*tiles, encoded=png(np.zeros((200, 300, 3), np.uint8)))[1]
     assert panel.words[1:] == [
         "The grid has 2 rows and 3 columns of 64 x 64 pixels.",
-        "The last tile is a thumbnail, which shows the whole image.",
+        "The last of the 7 tiles is a thumbnail, which shows the whole image.",
     ]
     lines = panel.pixels.any(axis=2)
     assert np.flatnonzero(lines.all(axis=1)).tolist() == [panel.pixels.shape[0] // 2]
@@ -143,6 +143,7 @@ def test_the_grid_of_tiles_and_merge_windows_is_drawn_on_the_second_picture():
     assert panel.words[1:] == [
         "The grid has 4 rows and 6 columns of 14 x 14 pixels.",
         "The lines separate merge windows of 2 x 2 patches.",
+        "The 6 windows become the image tokens of the language model.",
     ]
     lines = panel.pixels.any(axis=2)
     assert (lines.all(axis=1).sum(), lines.all(axis=0).sum()) == (1, 2)

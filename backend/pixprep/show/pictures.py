@@ -215,10 +215,12 @@ def _grid_words(patches: PatchLayout, height: int, width: int) -> Iterator[str]:
     rows, columns = patches.grid(height, width)
     high, wide = patches.size
     yield f"The grid has {rows} rows and {columns} columns of {high} x {wide} pixels."
+    count, total = patches.count(height, width), patches.total(height, width)
     if patches.merge > 1:
         yield f"The lines separate merge windows of {patches.merge} x {patches.merge} patches."
-    if patches.total(height, width) > patches.count(height, width):
-        yield f"The {patches.thumbnail} tile is a thumbnail, which shows the whole image."
+        yield f"The {count // patches.merge**2} windows become the image tokens of the language model."
+    if total > count:
+        yield f"The {patches.thumbnail} of the {total} tiles is a thumbnail, which shows the whole image."
 
 
 def _done(found: Preview, shown: Shown) -> str:

@@ -14,7 +14,9 @@ from tritonclient import grpc
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
+from pixprep.cli.parser import main
 from pixprep.errors import PipelineError
+from pixprep.serving.page.answer import Photos
 from pixprep.serving.repository import build, check
 from support.images import png, scene
 from support.serving import address, client_of
@@ -103,6 +105,27 @@ def test_the_command_line_shows_the_patches_of_a_photo(server, tmp_path):
     outputs = json.loads(done.stdout)["outputs"]
     assert {len(row) for row in outputs["features"]} == {6}
     assert outputs["counts"] == [[len(outputs["features"])]]
+
+
+def test_the_page_shows_the_patches_and_the_tokens_of_a_photo(server, models):
+    page = Photos(["preprocess", "ensemble"], folder=models, http_url=server.http_url, grpc_url=server.grpc_url)
+    with pp.Engine(PIPELINE) as engine:
+        ((_, rows, columns),) = engine.run_batch(PHOTOS[:1]).packed("image_grid_thw").tolist()
+    shown = {each["name"]: each for each in page.answer("preprocess", PHOTOS[:1], names=["a.png"])["outputs"]}
+    assert shown["pixel_values"]["shape"] == [rows * columns, 1176]
+    assert shown["image_grid_thw"]["values"] == [1, rows, columns]
+    features, _ = page.answer("ensemble", PHOTOS[:1], names=["a.png"])["outputs"]
+    assert features["shape"] == [rows * columns, 6]
+    words = [word for panel in page.stages("ensemble", PHOTOS[0])["tensors"][0]["panels"] for word in panel["words"]]
+    assert f"The grid has {rows} rows and {columns} columns of 14 x 14 pixels." in words
+    assert f"The {rows * columns // 4} windows become the image tokens of the language model." in words
+
+
+def test_several_images_per_request_are_refused_by_the_command_line(server, tmp_path, capsys):
+    (tmp_path / "photo.png").write_bytes(PHOTOS[0])
+    command = ["send", "--url", address(server), "--batch", "2", *[str(tmp_path / "photo.png")] * 2]
+    assert main(command) == 1
+    assert 'model "ensemble" concatenates the patches or tiles of all images of a request' in capsys.readouterr().err
 
 
 def test_the_repository_has_no_problem_and_declares_no_batch(models):

@@ -109,8 +109,8 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     if form.combine == "samples":
         values = _samples(processed, name)
     elif form.combine == "nested":
-        nested = {key: _nested(processed, key) for key in batch.outputs}
-        return {key: value.tolist() if key in form.listed else value for key, value in nested.items()}
+        lists = {key: processed.per_sample(batch.packed(key)[:, 0].tolist()) for key in form.listed}
+        return {key: lists.get(key) or _nested(processed, key) for key in batch.outputs}
     elif form.combine == "clips":
         clips: list[Any] = processed.per_sample(values)
         clips = [*map(np.stack, clips)] if backend in form.stacks or not is_list else clips

@@ -239,8 +239,13 @@ def check_batch(batch: int, model: str, model_input: ModelInput) -> None:
 
     Raises:
         PixprepError: The number is less than 1 or more than the model's ``max_batch_size``, or more than 1 for a model
-            that accepts encoded images as UINT8.
+            that accepts encoded images as UINT8, or that concatenates the patches or tiles of all images.
     """
+    if batch > 1 and model_input.is_packed:
+        raise PixprepError(
+            f'batch size {batch}: model "{model}" concatenates the patches or tiles of all images of a request, so its '
+            "response cannot be divided by image: send one image per request"
+        )
     if not 1 <= batch <= max(1, model_input.max_batch_size):
         accepted = f"1 to {model_input.max_batch_size} images" if model_input.max_batch_size else "1 image"
         raise PixprepError(f'batch size {batch}: model "{model}" accepts {accepted} per request')

@@ -127,10 +127,13 @@ class Photos:
             scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
             export = self._export(triton, model, [*found])
             version = self._with_pipeline(triton, model)
-        arrays = {output: array[0] for output, array in found.items()}
+        # A model of patches or tiles returns one row per patch of the photo, and one row with the numbers of the photo.
+        arrays = {
+            output: array if model_input.is_packed and len(array) > 1 else array[0] for output, array in found.items()
+        }
         objects = describe_objects(arrays, export)
         outputs = [
-            describe_output(output, array, scored.get(output), is_image=objects is None)
+            describe_output(output, array, scored.get(output), is_image=objects is None and not model_input.is_packed)
             for output, array in arrays.items()
         ]
         return {

@@ -216,7 +216,8 @@ class Adapter:
         steps: list[tuple[str, Any]] = []
         ours: Shape | None = None
         if pipeline.plan.is_packed:
-            if shape is not None and len(shape) == len(spec.shape) + 1 and shape[0] in (-1, 1):
+            is_tiles = spec.patches is not None and not spec.patches.is_flat  # unlike the numbers of each image
+            if is_tiles and shape is not None and len(shape) == len(spec.shape) + 1 and shape[0] in (-1, 1):
                 steps, ours = [("Unsqueeze", 0)], shape[1:]
                 self._take_one(f'input "{tensor.name}" contains the tiles of one image')
         elif shape is not None and "1" not in spec.lengths and ("t" not in spec.lengths or "n" in spec.lengths):
