@@ -286,8 +286,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
     for (int c = 0; c < CHANNELS; ++c) tables[c][thread] = __ldg(plan.tables + c * LEVELS + thread);
     __syncthreads();
     int x = (blockIdx.x * TILE_WIDTH + threadIdx.x) * PIXELS, y = blockIdx.y * TILE_HEIGHT + threadIdx.y;
-    const struct Layout &layout = image.layout;
-    if (x >= layout.width || y >= layout.height) return;
+    if (x >= image.layout.width || y >= image.layout.height) return;
     int region_x = x - image.left, region_y = y - image.top;
     int width = region_y >= 0 && region_y < image.rows.size ? image.columns.size : 0;  // width of the region in this row
     int levels[CHANNELS][PIXELS] = {};
@@ -299,6 +298,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
         for (int i = 0; i < PIXELS; ++i)
             for (int c = 0; c < CHANNELS; ++c)
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
+    const struct Layout layout = images[blockIdx.z].layout;  // read again, because its registers would spill above
     bool is_near = layout.strides[2] == (INTERLEAVED ? PLANES : 1) && layout.strides[1] % PIXELS == 0 &&
                    (INTERLEAVED || layout.strides[0] % PIXELS == 0);
     bool is_whole = is_near && (PATCH_WIDTH ? PATCH_WIDTH : layout.width) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;
