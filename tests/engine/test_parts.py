@@ -316,17 +316,18 @@ def test_the_image_size_is_checked_again_by_the_decoder():
 
 @pytest.fixture(autouse=True)
 def _parts_of_small_images(monkeypatch):
+    monkeypatch.setattr(images, "MIN_PIXELS", 0)
     monkeypatch.setattr(images, "MIN_SAVED_PIXELS", 0)
 
 
 PIPELINE = pp.Pipeline([pp.decode(), pp.crop(10, 20, 30, 40), pp.tensor()])
 
 
-def pixels_or_error(encoded, *, is_whole=False, damage="strict"):
+def pixels_or_error(encoded, pipeline=PIPELINE, *, is_whole=False, damage="strict"):
     """Return the pixels of an image, or its error. Pixels that the decoder does not write have the value 77."""
-    decoder = CpuDecoder(PIPELINE.plan, Limits(), damage=damage)
+    decoder = CpuDecoder(pipeline.plan, Limits(), damage=damage)
     decoder._buffers.append(np.full(1 << 21, 77, np.uint8))
-    (chunk,) = decoder.chunks([encoded], [PIPELINE.plan.place], is_whole=is_whole)
+    (chunk,) = decoder.chunks([encoded], [pipeline.plan.place], is_whole=is_whole)
     with decoder.decode(chunk) as (image,):
         return image if isinstance(image, ImageError) else image.pixels[:, :, :3].copy()
 
@@ -341,11 +342,19 @@ def test_only_the_region_is_written():
     assert (part[9:41, 72:] == 77).all()
 
 
-@pytest.mark.parametrize(("side", "is_part"), [(120, False), (258, False), (259, True)])
-def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, side, is_part):
-    """In an image of 258 x 258, 65,220 pixels are outside the region; in one of 259 x 259, there are 65,737."""
+@pytest.mark.parametrize(("side", "is_part"), [(120, False), (181, False), (182, True)])
+def test_small_images_are_decoded_completely(monkeypatch, side, is_part):
+    """An image of 181 x 181 has 32,761 pixels, and one of 182 x 182 has 33,124."""
     monkeypatch.undo()
     assert (pixels_or_error(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
+
+
+@pytest.mark.parametrize(("left", "is_part"), [(82, False), (83, True)])
+def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, left, is_part):
+    """The region begins one column before the crop, so it omits 81 or 82 columns of 200 pixels."""
+    monkeypatch.undo()
+    cropped = pp.Pipeline([pp.decode(), pp.crop(1, left, 198, 199 - left), pp.tensor()])
+    assert (pixels_or_error(jpeg(scene(200, 200), subsampling=0), cropped)[:, :64] == 77).all() == is_part
 
 
 @pytest.mark.parametrize("damage", ["strict", "lenient", "pillow"])

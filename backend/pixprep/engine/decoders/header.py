@@ -9,7 +9,17 @@ from typing import NamedTuple
 
 from pixprep.engine.decoders import KINDS, NAMES, Format, Limits, called, foreign, text
 from pixprep.engine.decoders.exif import NAME, exif_orientation, is_plain_exif
-from pixprep.engine.decoders.structure import ADOBE, END_OF_IMAGE, EXIF, FRAMES, JFIF, KEPT, START_OF_SCAN, Structure
+from pixprep.engine.decoders.structure import (
+    ADOBE,
+    END_OF_IMAGE,
+    EXIF,
+    FRAMES,
+    JFIF,
+    KEPT,
+    START_OF_SCAN,
+    Structure,
+    has_many_scans,
+)
 from pixprep.errors import ImageError
 from pixprep.plan.plan import RECENT_SIZES
 
@@ -227,7 +237,7 @@ def read_jpeg_header(encoded: bytes | memoryview, *, max_scans: int = Limits.max
                     raise ImageError("CORRUPT", "the JPEG has a scan but no frame header")
                 process, fields = frame
                 is_one_scan = process in _SEQUENTIAL and len(segment) > 0 and segment[0] == fields[5]
-                if not is_one_scan and _has_many_scans(data, position, max_scans):
+                if not is_one_scan and has_many_scans(data, position, max_scans, max(_MAX_SEGMENTS, 8 * max_scans)):
                     raise ImageError("TOO_MANY_SCANS", f"a JPEG with more than {max_scans} scans (parameter max_scans)")
                 is_rgb = _is_rgb(fields, has_jfif=has_jfif, transform=transform)
                 orientation = exif_orientation(b"".join(exif)) if exif else 1
@@ -361,21 +371,3 @@ def _samplings(frame: bytes) -> tuple[bytes, list[int], list[int]]:
     samplings = frame[7 : len(frame) - 1 : 3]
     names = bytes(frame[6 : 6 + 3 * len(samplings) : 3])
     return names, [each >> 4 for each in samplings], [each & 15 for each in samplings]
-
-
-def _has_many_scans(data: memoryview, position: int, max_scans: int) -> bool:
-    """Return whether a file exceeds the limit of scans or segments.
-
-    ``position`` is the offset of the length field of the first scan header.
-    """
-    scans = 1
-    for _ in range(max(_MAX_SEGMENTS, 8 * max_scans)):
-        position += int.from_bytes(data[position : position + 2], "big")
-        found = _MARKER.search(data, position)
-        if found is None or data[found.end() - 1] == END_OF_IMAGE:
-            return False
-        position = found.end()
-        scans += data[position - 1] == START_OF_SCAN
-        if scans > max_scans:
-            break
-    return True

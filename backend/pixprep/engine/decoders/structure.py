@@ -47,6 +47,18 @@ class Structure(NamedTuple):
     restarts: int
 
 
+def has_many_scans(jpeg: memoryview, position: int, max_scans: int, max_segments: int) -> bool:
+    """Return whether a JPEG has more scans or segments than the limits. The call releases the GIL.
+
+    ``position`` is the offset of the length field of the first scan header. Data after the end of the image do not
+    count.
+    """
+    data = np.frombuffer(jpeg, np.uint8)
+    arguments = (c_int64(each) for each in (len(data), position, max_scans, max_segments))
+    address = c_void_p(data.__array_interface__["data"][0])
+    return bool(native.library().has_many_scans(address, *arguments))
+
+
 def structures(images: Sequence[U8]) -> list[Structure | None]:
     """Return the structure of each JPEG, given as an array of its bytes. The call releases the GIL.
 

@@ -71,6 +71,25 @@ static void read_structure(struct jpeg *jpeg) {
     jpeg->is_complete = jpeg->scans && frame_count == 1;
 }
 
+// Whether a JPEG has more scans or segments than the limits. `at` is the offset of the length field of its first scan header. As in
+// libjpeg, bytes between the segments are skipped, and restart markers belong to the data.
+KERNEL int has_many_scans(const uint8_t *data, int64_t size, int64_t at, int64_t max_scans, int64_t max_segments) {
+    int64_t scans = 1;
+    for (int64_t segments = 0; segments < max_segments; ++segments) {
+        at += at + 1 < size ? read_uint16(data + at) : 0;
+        for (;; ++at) {
+            const uint8_t *next = at < size ? memchr(data + at, 0xFF, size - at) : 0;
+            if (!next || next + 1 == data + size || next[1] == EOI) return 0;
+            at = next - data;
+            if (next[1] > 1 && next[1] != 0xFF && (next[1] < RST0 || next[1] > RST0 + 7)) break;
+        }
+        at += 2;
+        scans += data[at - 1] == SOS;
+        if (scans > max_scans) return 1;
+    }
+    return 1;
+}
+
 KERNEL void walk_jpegs(struct jpeg *images, int64_t count) {
     for (int64_t i = 0; i < count; ++i) read_structure(images + i);
 }
