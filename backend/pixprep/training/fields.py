@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.annotations import annotated, check_size, of_each_box, read_boxes, read_field
-from pixprep.errors import DataError, printable
+from pixprep.engine.annotations import annotated, check_size, mask_of, of_each_box, read_boxes, read_field
+from pixprep.errors import DataError, ImageError, printable
 from pixprep.plan.output_plans import OF_EACH_BOX, BoxesPlan
 from pixprep.plan.plan import Place, Placed, Plan
+from pixprep.training.reading import Sample
 
 _OPS = {
     "boxes": "boxes",
@@ -124,6 +125,45 @@ def _column(name: str, values: list[Any]) -> Any:
         return [of_each_box(name, value) if isinstance(value, np.ndarray) else value for value in values]
     kinds = {(value.shape, value.dtype) if isinstance(value, np.ndarray) else None for value in values}
     return values if None in kinds or len(kinds) > 1 else np.stack(values)
+
+
+def placings(
+    plan: Plan,
+    samples: Sequence[Sample],
+    *,
+    seed: int,
+    epoch: int,
+    attempts: Sequence[int],
+    is_late: bool = False,
+    of: Callable[[Mapping[str, Any]], Plan] | None = None,
+) -> list[Annotated]:
+    """Return a function for each sample that computes the geometry of its ops from the size of the image.
+
+    The random numbers of the samples are already computed here.
+
+    Args:
+        plan: Plan of the pipeline.
+        samples: The samples.
+        seed: Seed of the Loader.
+        epoch: Number of the epoch.
+        attempts: Attempt number of each sample.
+        is_late: See ``Annotated``.
+        of: Function that returns the plan for the annotations of a sample. Default: ``plan``.
+    """
+    drawn = plan.draw(seed=seed, epoch=epoch, indices=[sample.index for sample in samples], attempts=attempts)
+    made = []
+    for sample, numbers in zip(samples, drawn, strict=True):
+        place: Place = _nowhere
+        if not isinstance(sample.image, ImageError):
+            place = plan.placing(numbers, sample.fields, mask_of(plan, sample.fields))
+        of_sample = plan if of is None else of(sample.fields)
+        made.append(Annotated(of_sample, place, sample.fields, is_late=is_late))
+    return made
+
+
+def _nowhere(height: int, width: int, frames: int = 1) -> Placed:
+    del frames
+    raise AssertionError(f"an image that could not be read must not have a size: {height} x {width}")
 
 
 class Annotated:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +28,7 @@ from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.names import LOADER, explained
 from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.training.cache import pixel_cache
+from pixprep.training.chain import Chain, Mixer, Mixture
 from pixprep.training.epoch import HERE, Epoch, EpochSequence
 from pixprep.training.frameworks import Tuples, library
 from pixprep.training.making import Broken, Maker, OnError, checked_on_error, error_limit
@@ -106,7 +108,9 @@ class Loader:
         prefetch: Number of batches that are prepared ahead.
         cache: ``"pixels"`` keeps decoded images in memory for later epochs; only on the CPU. Default: no cache.
         cache_bytes: Maximum size of the cache in bytes.
-        mix: A ``Mix``, ``Mosaic`` or ``CopyPaste`` that combines the samples of a batch. ``replay`` does not apply it.
+        mix: A ``Chain`` of augmentations that combine several samples, or a list of its stages, such as
+            ``[pp.resize(640), pp.Mosaic(height=640)]``; or a ``Mix``, which mixes the images of a batch, and which
+            ``replay`` does not apply.
         epoch: Number of the first epoch, from 0. Set it if you create a new Loader for each epoch.
         limits: Limits on the size of images; see ``Engine``.
         damage: Policy for damaged JPEGs; see ``Engine``.
@@ -148,7 +152,7 @@ class Loader:
         prefetch: int = 2,
         cache: Literal["pixels"] | None = None,
         cache_bytes: int = 4 << 30,
-        mix: Mixing | None = None,
+        mix: Mixing | Chain | Mixture | Sequence[Any] | None = None,
         epoch: int = 0,
         limits: Limits | None = None,
         damage: Damage | None = None,
@@ -192,9 +196,16 @@ class Loader:
                 source, group_by, is_upright=isinstance(group_by, str) and pipeline.plan.apply_exif_orientation
             ),
         )
-        if mix is not None:
+        pixels = pixel_cache(cache, cache_bytes, device, pipeline)
+        engine = partial(Engine, threads=threads, limits=limits, damage=damage)
+        mixer = None
+        if isinstance(mix, Chain | Mixture | list | tuple):
+            chain = mix if isinstance(mix, Chain) else Chain([mix] if isinstance(mix, Mixture) else mix)
+            mixer = Mixer(chain, pipeline, self.order, partial(engine, device="cpu"), pixels)
+            mix = None
+        elif mix is not None:
             if isinstance(mix, type) or not isinstance(mix, Mixing):
-                raise PipelineError(f"mix must be a single Mix, Mosaic or CopyPaste object, not {mix!r}")
+                raise PipelineError(f"mix must be a Mix, a Chain or a list of stages, not {mix!r}")
             mix.check(pipeline, self.order)
         self._prefetch = prefetch
         self._maker = Maker(
@@ -205,14 +216,12 @@ class Loader:
             # Memory for the prefetched batches, for the consumer's current and previous batch, and for a batch that is
             # being copied to a GPU.
             recycler=Recycler(prefetch + 3) if device == "cpu" else None,
-            cache=pixel_cache(cache, cache_bytes, device, pipeline),
+            cache=pixels,
             mix=mix,
-            engine=Engine(
-                pipeline,
+            mixer=mixer,
+            engine=engine(
+                pipeline if mixer is None else mixer.pipeline,
                 device=device,
-                threads=threads,
-                limits=limits,
-                damage=damage,
                 decoder=decoder,
                 odd_range=odd_range,
             ),
@@ -263,6 +272,8 @@ class Loader:
         self._is_closed = True
         self._maker.free_memory()
         self._maker.engine.close()
+        if self._maker.mixer is not None:
+            self._maker.mixer.close()
 
     @property
     def epoch(self) -> int:

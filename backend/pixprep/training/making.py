@@ -15,17 +15,18 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.annotations import columns, mask_of, moving
+from pixprep.engine.annotations import columns, moving
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.boxes import in_pixels
-from pixprep.plan.plan import Place, Placed, Plan
+from pixprep.plan.plan import Plan
 from pixprep.registry import BATCHES, load
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
-from pixprep.training.fields import Annotated, collated, unfiltered, untransformed
+from pixprep.training.chain import Mixer
+from pixprep.training.fields import collated, placings, unfiltered, untransformed
 from pixprep.training.mixing import Key, Mixing
 from pixprep.training.order import Order, Part
 from pixprep.training.reading import Reader, Sample
@@ -115,14 +116,16 @@ class _Rows:
             the k-th repetition of a sample start at ``k * order.COPY``.
         is_padding: Whether each sample only fills up the batch, as in ``Part``.
         annotated: Transformed annotations of each sample.
+        histories: Random parameters of the chain for each sample; empty without a chain.
     """
 
-    LISTS: ClassVar[tuple[str, ...]] = ("samples", "attempts", "annotated")
+    LISTS: ClassVar[tuple[str, ...]] = ("samples", "attempts", "annotated", "histories")
 
     samples: list[Sample]
     attempts: list[int]
     is_padding: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
     annotated: list[Mapping[str, Any]] = field(default_factory=list)
+    histories: list[list[Mapping[str, Any]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +141,7 @@ class Maker:
         recycler: Memory pool for the outputs. None means that the device manages its own memory.
         cache: Cache of decoded images, if enabled.
         mix: Batch augmentation, such as mixup, if there is one.
+        mixer: Chain that changes samples before the engine, if there is one.
         timeline: Timeline that records the work.
         blocks: Memory pool for encoded files.
         broken: Samples that were skipped or replaced, by sample index.
@@ -153,6 +157,7 @@ class Maker:
     recycler: Recycler | None
     cache: PixelCache | None
     mix: Mixing | None = None
+    mixer: Mixer | None = None
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)
     broken: dict[int, Broken] = field(default_factory=dict)
@@ -162,7 +167,8 @@ class Maker:
 
     def reader(self) -> Reader:
         """Return a new reader of samples. ``batches`` closes it."""
-        takes = self.engine.plan.takes
+        plan = self.engine.plan if self.mixer is None else self.mixer.plan
+        takes = plan.takes
         return Reader(
             self.source,
             self.engine.options.limits,
@@ -171,7 +177,7 @@ class Maker:
             cache=self.cache,
             blocks=self.blocks,
             dtypes=takes.dtypes if takes else (),
-            files=[name for name in moving(self.engine.plan) if name not in ("boxes", "points")],
+            files=[name for name in moving(plan) if name not in ("boxes", "points")],
             is_patient=self.on_error != "raise",
         )
 
@@ -216,7 +222,7 @@ class Maker:
         """
         with closing(self.reader()) as reader:
             samples = reader.samples([index], epoch, [attempt])
-        rows = _Rows(samples, [attempt], np.zeros(1, np.bool_))
+            rows = self._chained(_Rows(samples, [attempt], np.zeros(1, np.bool_)), epoch, reader)
         batch = self._run(rows, epoch)
         if batch.errors[0] is not None:
             raise batch.errors[0]
@@ -238,7 +244,7 @@ class Maker:
         self, epoch: int, part: Part, samples: list[Sample], reader: Reader, broken_names: dict[int, str]
     ) -> Batch:
         """Build a batch, and handle its broken samples. Their names are added to ``broken_names``, by index."""
-        rows = _Rows(samples, part.attempts, part.is_padding)
+        rows = self._chained(_Rows(samples, part.attempts, part.is_padding), epoch, reader, broken_names)
         with self.timeline.span("decode and transform", samples=len(samples)):
             batch = self._run(rows, epoch, wait=False)
         broken = [row for row, error in enumerate(batch.errors) if error is not None]
@@ -250,8 +256,26 @@ class Maker:
             return self._without_broken(batch, rows)
         if broken:
             with self.timeline.span("replace", samples=len(broken)):
-                self._replace(batch, epoch, rows, reader)
+                self._replace(batch, epoch, rows, reader, broken_names)
         return self._finished(batch, rows)
+
+    def _chained(self, rows: _Rows, epoch: int, reader: Reader, broken_names: dict[int, str] | None = None) -> _Rows:
+        """Apply the chain to samples, if there is one. Partners that are broken are recorded, or their error is raised.
+
+        Args:
+            rows: Samples that were read.
+            epoch: Number of the epoch.
+            reader: Reader of the partners.
+            broken_names: Names of the broken samples of the epoch, by index. None while a single sample is replayed.
+        """
+        if self.mixer is None:
+            return rows
+        with self._lock, self.timeline.span("mix", samples=len(rows.samples)):
+            items = self.mixer.mixed(rows.samples, rows.attempts, epoch, reader)
+        for sample, error in self.mixer.broken if broken_names is not None else ():
+            assert broken_names is not None
+            self._record(epoch, sample, error, broken_names)
+        return replace(rows, samples=[item.sample for item in items], histories=[[*item.history] for item in items])
 
     def _record(self, epoch: int, sample: Sample, error: ImageError | None, broken_names: dict[int, str]) -> None:
         """Record a broken sample, or raise its error."""
@@ -276,7 +300,7 @@ class Maker:
             return ""
         return ': damage="pillow" accepts the files that Pillow loads; on_error="replace" uses a different sample'
 
-    def _replace(self, batch: Batch, epoch: int, rows: _Rows, reader: Reader) -> None:
+    def _replace(self, batch: Batch, epoch: int, rows: _Rows, reader: Reader, broken_names: dict[int, str]) -> None:
         """Replace the broken samples of a batch with different samples."""
         wanted = {row: rows.samples[row] for row, error in enumerate(batch.errors) if error is not None}
         copies = {row: rows.attempts[row] for row in wanted}
@@ -284,7 +308,8 @@ class Maker:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             attempts = [copies[row] + attempt for row in left]
             indices = [self.order.replacement(epoch, wanted[row].index, copies[row] + attempt) for row in left]
-            self._run_into(batch, left, _Rows(reader.samples(indices, epoch, attempts), attempts), epoch, rows)
+            others = _Rows(reader.samples(indices, epoch, attempts), attempts)
+            self._run_into(batch, left, self._chained(others, epoch, reader, broken_names), epoch, rows)
             for row in left:
                 first = self.broken[wanted[row].index]
                 if batch.errors[row] is None and first.epoch == epoch:
@@ -316,7 +341,7 @@ class Maker:
         for owner, names in ((batch, ("errors", "placed", "decode_s", "transform_s")), (rows, _Rows.LISTS)):
             for name in names:
                 values = getattr(owner, name)
-                setattr(owner, name, [values[row] for row in valid])
+                setattr(owner, name, [values[row] for row in valid if values])
         batch.rows, rows.is_padding = batch.rows[: len(valid)], rows.is_padding[valid]
         return self._finished(batch, rows)
 
@@ -328,6 +353,8 @@ class Maker:
             if again.errors[row] is None:
                 rows.samples[row], rows.attempts[row] = others.samples[other], others.attempts[other]
                 rows.annotated[row] = others.annotated[other]
+                if others.histories:
+                    rows.histories[row] = others.histories[other]
 
     def _run(
         self,
@@ -348,17 +375,27 @@ class Maker:
             wait: See ``Engine.run_batch``.
         """
         cache, samples = self.cache, rows.samples
-        placings = self._placings(rows, epoch)
+        plan = self.engine.plan
+        is_late = self.engine.lanes > 1 and bool(plan.masks or plan.targets)
+        places_of = placings(
+            plan,
+            samples,
+            seed=self.order.seed,
+            epoch=epoch,
+            attempts=rows.attempts,
+            is_late=is_late,
+            of=self._plan_for,
+        )
 
         def keep(place: int, image: Decoded) -> None:
-            placings[place].finish()
+            places_of[place].finish()
             if cache is not None:
                 cache.keep(samples[place].index, samples[place].identity, image)
 
         with self._lock:
             batch = self.engine.run_batch(
                 [sample.image for sample in samples],
-                places=placings,
+                places=places_of,
                 into=into.outputs if into else self._allocated(len(samples)),
                 rows=places,
                 keep=keep,
@@ -367,7 +404,7 @@ class Maker:
             )
         for sample, span in zip(samples, batch.rows, strict=True):
             batch.errors[span] = [error and sample.error(error) for error in batch.errors[span]]
-        rows.annotated = [placing.fields for placing in placings]
+        rows.annotated = [each.fields for each in places_of]
         self.timeline.add("decode", sum(batch.decode_s))
         self.timeline.add("transform", sum(batch.transform_s))
         return batch
@@ -381,23 +418,6 @@ class Maker:
         if self.engine.pipeline.side == "training" or all(each.field in fields for each in plan.annotations.values()):
             return plan
         return replace(plan, annotations={n: each for n, each in plan.annotations.items() if each.field in fields})
-
-    def _placings(self, rows: _Rows, epoch: int) -> list[Annotated]:
-        """Return a function for each sample that computes the geometry of its ops from the size of the image.
-
-        The random parameters of the samples are already sampled here.
-        """
-        plan = self.engine.plan
-        indices = [sample.index for sample in rows.samples]
-        numbers = plan.draw(seed=self.order.seed, epoch=epoch, indices=indices, attempts=rows.attempts)
-        is_late = self.engine.lanes > 1 and bool(plan.masks or plan.targets)
-        placings = []
-        for sample, each in zip(rows.samples, numbers, strict=True):
-            place: Place = _nowhere
-            if not isinstance(sample.image, ImageError):
-                place = plan.placing(each, sample.fields, mask_of(plan, sample.fields))
-            placings.append(Annotated(self._plan_for(sample.fields), place, sample.fields, is_late=is_late))
-        return placings
 
     def _allocated(self, count: int) -> dict[str, Any]:
         """Return arrays for the tensors of a batch. Empty on a GPU, where CuPy's memory pool reuses freed memory."""
@@ -422,11 +442,13 @@ class Maker:
         for name in moving(plan):  # remove the untransformed fields, in case the op's output has a different name
             fields.pop(name, None)
         fields |= columns(plan, rows.annotated)
-        own = {
+        own: dict[str, Any] = {
             "index": np.array([sample.index for sample in rows.samples]),
             "attempt": np.array(rows.attempts),
             "is_padding": rows.is_padding,
         }
+        if self.mixer is not None:
+            own["mix"] = rows.histories
         if plan.clip is not None:
             frames = [placed.frames for placed in batch.placed if placed is not None]
             most = max(map(len, frames), default=0)  # clips with fewer frames are padded with -1
@@ -460,8 +482,3 @@ def _sizes(batch: Batch) -> dict[str, Any]:
 def _first_names(broken_names: Mapping[int, str]) -> str:
     """List the names of the first broken samples."""
     return ", ".join(list(broken_names.values())[:_MAX_NAMED]) + ", …" * (len(broken_names) > _MAX_NAMED)
-
-
-def _nowhere(height: int, width: int, frames: int = 1) -> Placed:
-    del frames
-    raise AssertionError(f"an image that could not be read must not have a size: {height} x {width}")

@@ -74,11 +74,11 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     distributed. Rotation, scaling and shear keep the center of the image fixed. The translation is truncated to whole
     pixels. The scales in x and in y are sampled independently.
 
-    With ``"like": "yolox"`` and ``"ultralytics"``, the op reproduces the affine transform of their mosaics
-    (``random_perspective`` and ``RandomPerspective`` without a perspective). The center of the image moves to the
-    center of a result of ``height`` x ``width``, the translation is a fraction of this size and is not truncated, and
-    Ultralytics computes the matrix in float32. The numbers of the matrix differ from those of the libraries only by
-    the rounding of the last bit.
+    With ``"like": "ultralytics"`` and ``"yolox"``, the op reproduces the affine transform that follows a mosaic, and
+    the result has ``height`` x ``width`` pixels. The translation is a fraction of this size and is not truncated.
+    ``ultralytics`` is ``RandomPerspective`` without a perspective: the center of the image moves to the center of the
+    result, and the matrix is computed in float32. ``yolox`` is ``random_affine`` of YOLOX 0.3, which rotates, scales
+    and shears about the upper left corner.
 
     Args:
         degrees: Maximum rotation angle in either direction, or the minimum and maximum angle, in degrees. Positive
@@ -152,21 +152,27 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         return {"matrix": [a, b, c, d, e, f], "height": height, "width": width}
 
     def _centered(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the affine matrix of YOLOX or Ultralytics; see ``draw``."""
+        """Sample the affine matrix of YOLOX or Ultralytics; see ``draw``. Ultralytics' may differ in its last bit."""
         (u_angle, *u_translate, u_scale), (_, *u_shear, _) = uniforms(0, 2).tolist()
         real = np.float32 if self.like == "ultralytics" else np.float64
         size = self.height or height, self.width or width
-        angle = between(spans(self.degrees)[0], u_angle) * pi / 180
+        angle = between(spans(self.degrees)[0], u_angle) * (pi / 180)
         scale = between(spans(self.scale or (1.0,) * 4)[0], u_scale)
         a, b = real(cos(angle) * scale), real(sin(angle) * scale)
         x, y = (real(tan(between(span, u) * pi / 180)) for span, u in zip(shears(self.shear), u_shear, strict=True))
+        middle = 0.0 if self.like == "yolox" else 0.5
         shift_x, shift_y = (
-            real(between((0.5 + span[0], 0.5 + span[1]), u) * side)
+            real(between((middle + span[0], middle + span[1]), u) * side)
             for span, u, side in zip(spans(self.translate or (0.0,) * 4), u_translate, size[::-1], strict=True)
         )
-        center_x, center_y = real(-width / 2), real(-height / 2)
-        rows = (a - x * b, b + x * a, shift_x), (y * a - b, y * b + a, shift_y)
-        matrix = [float(each) for p, q, r in rows for each in (p, q, p * center_x + q * center_y + r)]
+        if self.like == "yolox":
+            rows = (a - y * b, b + y * a, shift_x), (x * a - b, x * b + a, shift_y)
+        else:
+            center_x, center_y = real(-width / 2), real(-height / 2)
+            p, q, r, s = a - x * b, b + x * a, y * a - b, y * b + a
+            shift_x, shift_y = p * center_x + q * center_y + shift_x, r * center_x + s * center_y + shift_y
+            rows = (p, q, shift_x), (r, s, shift_y)
+        matrix = [float(each) for row in rows for each in row]
         return {"matrix": matrix, "height": size[0], "width": size[1]}
 
     @property

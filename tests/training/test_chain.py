@@ -1,0 +1,298 @@
+"""Tests chains of mosaic, mixup and copy-paste: every pixel, box, point and mask must be at the position that
+``batch["mix"]`` specifies, and every run repeats the same result.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+import pixprep as pp
+from support.images import jpeg, png, scene
+from support.loading import same
+
+SIDE, COUNT = 32, 12
+LABELS = ("boxes", "labels", "masks", "points", "box_double")
+
+
+def pipeline(**options):
+    ops = [pp.pixels(), pp.boxes(**options), pp.points(), pp.masks(), pp.mask(), pp.target(field="depth", ignore=-1)]
+    return pp.Pipeline([*ops, pp.tensor(layout="hwc", dtype="uint8", max_size=128)]).for_training()
+
+
+def photos(count=COUNT, objects=3):
+    """Return photos of dark noise with bright rectangles as objects.
+
+    The red value of an object is 100 plus its number among the objects of all photos. The target ``depth`` is the red
+    value.
+    """
+    rng = np.random.default_rng(5)
+    for index in range(count):
+        image = rng.integers(0, 90, (SIDE, SIDE, 3), np.uint8)
+        masks, boxes, labels = [], [], []
+        for number in range(index * objects, (index + 1) * objects):
+            top, left = rng.integers(0, SIDE - 6, 2)
+            bottom, right = top + rng.integers(3, 6), left + rng.integers(3, 6)
+            mask = np.zeros((SIDE, SIDE), np.uint8)
+            mask[top:bottom, left:right] = 1
+            image[top:bottom, left:right, 0] = 100 + number
+            masks = [old * (1 - mask) for old in masks] + [mask]
+            boxes.append((left, top, right, bottom))
+            labels.append(100 + number)
+        boxes = np.array(boxes, np.float32)
+        fields = {
+            "boxes": boxes,
+            "labels": np.array(labels),
+            "masks": np.array(masks),
+            "points": boxes.reshape(-1, 2, 2),
+        }
+        yield {
+            "image": image,
+            "mask": image[..., 0],
+            "depth": image[..., 0] * 1.0,
+            **fields,
+            "box_double": 2 * np.array(labels),
+        }
+
+
+SOURCE = list(photos())
+
+
+def loader(mix, made=None, source=SOURCE, **options):
+    options = {"batch_size": 4, "threads": 1, "seed": 3, "mix": mix, "shuffle": True} | options
+    return pp.Loader(source, made or pipeline(), **options)
+
+
+def repeated(one, other):
+    """Return whether two batches are equal, with their annotations and the parameters of the chain."""
+    names = [name for name in (*LABELS, "mask", "target") if name in one]
+    equal = all(np.array_equal(*pair) for name in names for pair in zip(one[name], other[name], strict=True))
+    return same(one, other) and equal and one["mix"] == other["mix"]
+
+
+def check(batch):
+    """Raise an error if an annotation does not match the object that the pixels show."""
+    for row in range(len(batch)):
+        red = batch["tensor"][row][..., 0]
+        inside = batch["mask"][row] != 255
+        assert (batch["mask"][row][inside] == red[inside]).all()
+        assert (batch["target"][row][0][inside] == red[inside]).all()
+        assert (batch["target"][row][0][~inside] == -1).all()
+        assert (batch["box_double"][row] == 2 * batch["labels"][row]).all()
+        for box, label, mask in zip(*(batch[name][row] for name in LABELS[:3]), strict=True):
+            left, top, right, bottom = box.astype(int)
+            outside = mask.copy()
+            outside[top:bottom, left:right] = 0
+            assert outside.sum() == 0
+            assert (red[mask > 0] == label).all()
+            assert mask.sum() > 0 or (red[top:bottom, left:right] >= 100).all()  # other objects cover this one
+
+
+def test_a_mosaic_shows_four_images_around_its_centre():
+    with loader(pp.Mosaic(height=20, width=24, fill=7)) as mosaics:
+        for batch in mosaics:
+            check(batch)
+            for row, (words,) in enumerate(batch["mix"]):
+                (y, x), shown = words["mosaic"], batch["tensor"][row]
+                of = [batch["index"][row], *(each["index"] for each in words["of"])]
+                canvas = np.full((200, 200, 3), 7, np.uint8)
+                points = []
+                for number, index in enumerate(of):
+                    top, left = 80 + y - SIDE * (number < 2), 80 + x - SIDE * (number % 2 == 0)
+                    canvas[top : top + SIDE, left : left + SIDE] = SOURCE[index]["image"]
+                    points += [*(SOURCE[index]["points"] + (left - 80, top - 80))]
+                assert np.array_equal(shown, canvas[80:120, 80:128])
+                corners = np.concatenate(points).reshape(-1, 2, 2)
+                visible = ((corners > 0).any(1) & (corners < (48, 40)).any(1)).all(1)
+                assert sorted(map(tuple, corners[visible].reshape(-1, 4))) == sorted(
+                    map(tuple, batch["points"][row].reshape(-1, 4))
+                )
+
+
+def test_partners_are_drawn_from_the_whole_source():
+    with loader(pp.Mosaic(height=SIDE)) as mosaics:
+        drawn = [
+            each["index"] for _ in range(40) for batch in mosaics for words in batch["mix"] for each in words[0]["of"]
+        ]
+    counts = np.bincount(drawn, minlength=COUNT)
+    assert counts.sum() == 40 * COUNT * 3
+    assert (abs(counts - 120) < 45).all()
+
+
+def test_copy_paste_hides_the_objects_below():
+    hidden = done = 0
+    with loader(pp.CopyPaste(p=0.8)) as pasting:
+        for _ in range(4):
+            for batch in pasting:
+                check(batch)
+                for row, (words,) in enumerate(batch["mix"]):
+                    if not words:
+                        assert np.array_equal(batch["tensor"][row], SOURCE[batch["index"][row]]["image"])
+                        continue
+                    own, other = SOURCE[batch["index"][row]], SOURCE[words["of"][0]["index"]]
+                    pasted = np.isin(other["labels"], batch["labels"][row])
+                    new = other["masks"][pasted].any(axis=0)
+                    if own is not other:
+                        expected = np.where(new[:, :, None], other["image"], own["image"])
+                        assert np.array_equal(batch["tensor"][row], expected)
+                        hidden += (own["masks"] * new).any()
+                        done += 1
+    assert done > 20
+    assert hidden > 3
+
+
+def test_mixup_keeps_the_objects_of_both_images():
+    made = pp.Pipeline([pp.pixels(), pp.boxes(), pp.tensor(layout="hwc", dtype="uint8", max_size=64)]).for_training()
+    with loader([pp.flip(), pp.MixUp(p=0.7, alpha=2.0)], made) as mixing:
+        mixed = 0
+        for _ in range(3):
+            for batch in mixing:
+                for row, (words,) in enumerate(batch["mix"]):
+                    own = SOURCE[batch["index"][row]]["image"][:, ::-1]
+                    other = SOURCE[words["of"][0]["index"]]["image"][:, ::-1] if words else own
+                    weight = words.get("mixup", 1.0)
+                    assert np.array_equal(batch["tensor"][row], (own * weight + other * (1 - weight)).astype(np.uint8))
+                    assert len(batch["boxes"][row]) == len(batch["labels"][row]) == (6 if words else 3)
+                    mixed += bool(words)
+    assert 15 < mixed < 36
+
+
+AUGMENTED = [
+    *(pp.random_flip(), pp.Mosaic(height=16, width=20), pp.random_rotate(20), pp.random_crop(24, 30)),
+    *(pp.CopyPaste(p=0.6), pp.random_affine(9)),
+]
+CACHED = [pp.random_flip(), pp.Mosaic(height=16, recent=6), pp.random_crop(24, 24), pp.CopyPaste(recent=4), pp.flip()]
+
+
+@pytest.mark.parametrize("stages", [AUGMENTED, CACHED], ids=["whole source", "recent samples"])
+def test_a_chain_depends_only_on_seed_epoch_and_sample(stages):
+    with loader(stages) as whole:
+        expected = [list(whole) for _ in range(2)]
+        assert json.loads(json.dumps(expected[0][0]["mix"])) == expected[0][0]["mix"]
+        for batch in expected[1]:
+            for row in range(len(batch)):
+                again = whole.replay(1, int(batch["index"][row]), int(batch["attempt"][row]))
+                assert np.array_equal(again["tensor"][0], batch["tensor"][row])
+                assert again["mix"][0] == batch["mix"][row]
+                assert np.array_equal(again["boxes"][0], batch["boxes"][row])
+    with loader(stages, threads=3, prefetch=1) as other:
+        assert all(map(repeated, expected[0], other))
+        next(other)
+        state = other.state_dict()
+    with loader(stages) as resumed:
+        resumed.load_state_dict(state)
+        assert all(map(repeated, expected[1][1:], resumed))
+    tensors = {tensor.tobytes() for batches in expected for batch in batches for tensor in batch["tensor"]}
+    assert len(tensors) == 2 * COUNT
+
+
+def test_the_whole_source_gives_equal_images_for_any_batch_size_and_shards():
+    def rows(**options):
+        with loader(AUGMENTED, **options) as ours:
+            return {
+                (int(i), t.tobytes()) for batch in ours for i, t in zip(batch["index"], batch["tensor"], strict=True)
+            }
+
+    assert rows() == rows(batch_size=3) == rows(batch_size=2, shard=(0, 2)) | rows(batch_size=2, shard=(1, 2))
+
+
+def test_recent_partners_are_the_samples_before_an_image_in_its_shard():
+    for rank in range(2):
+        with loader(pp.Mosaic(height=SIDE, recent=5), shard=(rank, 2), batch_size=2) as ours:
+            seen = []
+            for batch in ours:
+                for index, (words,) in zip(batch["index"].tolist(), batch["mix"], strict=True):
+                    seen.append(index)
+                    assert bool(words) == (len(seen) > 4)
+                    assert {each["index"] for each in words.get("of", ())} <= {*seen[-5:]}
+
+
+def test_recent_samples_are_read_once():
+    class Counting(list):
+        reads = 0
+
+        def __getitem__(self, index):
+            Counting.reads += 1
+            return super().__getitem__(index)
+
+    with loader(pp.Mosaic(height=SIDE, recent=12), source=Counting(SOURCE)) as ours:
+        list(ours)
+        assert Counting.reads == COUNT
+        list(ours)
+        assert Counting.reads == 2 * COUNT
+
+
+def test_a_chain_ends_in_its_last_epochs():
+    chain = pp.Chain([pp.Mosaic(height=SIDE), pp.random_crop(40)], until=2, then=[pp.random_crop(20)])
+    with loader(chain) as ours:
+        shapes = [{image.shape for batch in ours for image in batch["tensor"]} for _ in range(4)]
+        assert shapes == [{(40, 40, 3)}] * 2 + [{(20, 20, 3)}] * 2
+        assert ours.replay(3, 0)["mix"][0][0]["draws"].keys() == {"random_crop#0"}
+        ours.set_epoch(1)
+        assert next(ours)["tensor"][0].shape[0] == 40
+
+
+@pytest.mark.parametrize("on_error", ["raise", "replace", "skip"])
+def test_a_broken_partner_is_replaced(on_error):
+    source = [{"image": jpeg(scene(40, 40, seed=index)), "name": f"photo {index}"} for index in range(COUNT)]
+    source[7]["image"] = source[7]["image"][:200]
+    made = pp.Pipeline([pp.decode(), pp.tensor(dtype="uint8", max_size=128)]).for_training()
+    options = {"on_error": on_error, "max_errors": 1, "source": source, "mix": pp.Mosaic(height=40), "batch_size": 3}
+    with loader(made=made, **options) as ours:
+        if on_error == "raise":
+            with pytest.raises(pp.ImageError, match="photo 7"):
+                list(ours)
+            return
+        batches = list(ours)
+        assert [each.name for each in ours.errors] == ["photo 7"]
+        assert sum(map(len, batches)) == COUNT - (on_error == "skip")
+        shown = {each["index"] for batch in batches for words in batch["mix"] for each in words[0]["of"]}
+        assert 7 not in shown
+        assert len(shown) > 8
+        for batch in batches:
+            again = ours.replay(0, int(batch["index"][0]), int(batch["attempt"][0]))
+            assert np.array_equal(again["tensor"][0], batch["tensor"][0])
+
+
+def test_files_and_cached_pixels_give_the_same_images(tmp_path):
+    source = []
+    for index, one in enumerate(SOURCE):
+        for name, values in (("image", one["image"]), ("mask", one["mask"])):
+            (tmp_path / f"{index}-{name}.png").write_bytes(png(np.atleast_3d(values)))
+        paths = {name: tmp_path / f"{index}-{name}.png" for name in ("image", "mask")}
+        source.append({**one, **paths, "size": (SIDE, SIDE)})
+    made = pp.Pipeline([pp.decode(), *pipeline().ops[1:]]).for_training()
+    with loader(AUGMENTED) as arrays, loader(AUGMENTED, made, source, cache="pixels") as files:
+        for _ in range(2):
+            for one, other in zip(arrays, files, strict=True):
+                assert repeated(one, other)
+        assert files.stats().cached == COUNT
+
+
+def test_boxes_in_the_format_of_the_pipeline():
+    made = pipeline(format="cxcywh", normalized=True, pad=40)
+    with loader(AUGMENTED) as plain, loader(AUGMENTED, made) as padded:
+        for one, other in zip(plain, padded, strict=True):
+            for row, boxes in enumerate(one["boxes"]):
+                height, width = other["tensor"][row].shape[:2]
+                ours = other["boxes"][row][: len(boxes)] * (width, height, width, height)
+                middle, sides = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+                np.testing.assert_allclose(ours, np.hstack([middle, sides]), atol=1e-4)
+                assert (other["boxes"][row][len(boxes) :] == -1).all()
+
+
+def test_attributes_of_only_some_boxes_are_rejected():
+    source = list(photos())
+    del source[4]["box_double"]
+    with loader(pp.Mosaic(height=SIDE), source=source) as ours, pytest.raises(pp.DataError, match='no "box_double"'):
+        list(ours)
+
+
+def test_images_of_different_sizes_are_rejected():
+    source = [{**one, "image": one["image"][:, : SIDE - index]} for index, one in enumerate(SOURCE)]
+    made = pp.Pipeline([pp.pixels(), pp.tensor(dtype="uint8", max_size=64)]).for_training()
+    with (
+        loader(pp.MixUp(), made, source) as ours,
+        pytest.raises(pp.PipelineError, match="MixUp: the images have different"),
+    ):
+        list(ours)
