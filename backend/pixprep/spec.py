@@ -11,11 +11,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.bfloat16 import bfloat16_bits, bfloat16_floats
 from pixprep.patch_layout import PatchLayout, ViewLayout
 
 Color = Literal["rgb", "bgr", "gray"]
 OperatorDType = Literal["float32", "float16", "uint8", "int32", "int64"]
-DType = OperatorDType | Literal["bool"]
+DType = OperatorDType | Literal["bool", "bfloat16"]
 Layout = str
 """Order of the axes of a tensor: c, h and w, t for the frames of a clip, n for several clips of a video, and 1 for an
 axis of length one."""
@@ -55,7 +56,7 @@ SideRounding = Literal["down", "half_even", "half_away", "half_away32", "up", "d
 DALIS: tuple[SideRounding, ...] = ("half_away", "half_away32")
 DETRS: tuple[SideRounding, ...] = ("detr", "detr_original")
 Values = Literal["levels", "real", "normalized"]
-TensorDType = Literal["float32", "float16", "uint8"]
+TensorDType = Literal["float32", "float16", "bfloat16", "uint8"]
 MaskDType = Literal["uint8", "int64"]
 TargetDType = Literal["float32", "uint8", "uint16"]
 SizeDType = Literal["int32", "int64", "float32"]
@@ -65,7 +66,7 @@ ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
 Own = Literal["max", "mean"]
 """Statistic of an image's own pixel values."""
-Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply"]
+Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply", "bfloat16"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 BorderMode = Literal["constant", "edge", "reflect", "symmetric", "first_pixel"]
 Preset = Literal["ultrafast", "fast", "medium"]
@@ -471,16 +472,29 @@ class TensorSpec:
         return self.lengths["c"] - (self.fourth is not None)
 
     @property
+    def array_dtype(self) -> np.dtype[Any]:
+        """NumPy dtype of the arrays of this output: uint16 for bfloat16, see the module ``bfloat16``."""
+        return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
+
+    def cast(self, values: Any) -> npt.NDArray[Any]:
+        """Round values to the dtype of the output, and return them as an array of ``array_dtype``."""
+        return bfloat16_bits(values) if self.dtype == "bfloat16" else np.asarray(values, self.dtype)
+
+    def floats(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return an array of this output with the bits of bfloat16 as float32, and any other array unchanged."""
+        return bfloat16_floats(array) if self.dtype == "bfloat16" else array
+
+    @property
     def margin(self) -> npt.NDArray[np.generic]:
         """Padding value in the dtype of the tensor, with a shape that broadcasts to the tensor."""
-        values = np.array(self.padding.value, self.dtype)
+        values = self.cast(self.padding.value)
         return values.reshape([len(values) if axis == "c" else 1 for axis in self.layout or ""])
 
     @property
     def n_bytes(self) -> int:
         """Maximum size of the tensor of one image, in bytes."""
         values = prod(self.largest)
-        return min(values, self.max_values or values) * np.dtype(self.dtype).itemsize
+        return min(values, self.max_values or values) * self.array_dtype.itemsize
 
     def __str__(self) -> str:
         if self.patches is not None:

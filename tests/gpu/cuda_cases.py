@@ -109,6 +109,7 @@ def _types():
         ("float32", "whc"),
         ("uint8", "c1wh"),
         ("float16", "hcw"),
+        ("bfloat16", "chw"),
     ):
         levels = [] if dtype == "uint8" else [normalize]
         yield plan_of(resize, crop, *levels, pp.tensor(dtype=dtype, layout=layout), color="bgr")

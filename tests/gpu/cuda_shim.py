@@ -125,7 +125,7 @@ def prepare(plan, images, outs, *, room, placements=None, **options):
 
 def empty(plan, placements, value):
     """Return a tensor for each placement, in which every value is ``value``."""
-    return [np.full(plan.spec.shape_of(*each.views), value, plan.spec.dtype) for each in placements]
+    return [np.full(plan.spec.shape_of(*each.views), value, plan.spec.array_dtype) for each in placements]
 
 
 def run(library, plan, images, *, placements=None, levels=None, plain=False, middle_bytes=1 << 62, corrupt=None):

@@ -25,7 +25,7 @@ from pixprep.importers.transformers.patches import PATCHED
 from pixprep.pipeline.ops import Decode, Patches, Tiles, changed
 from support.compare import assert_close
 from support.images import noise, read, scene
-from support.processors import LEFT_OUT, SMALL, drawn
+from support.processors import LEFT_OUT, SMALL, drawn, outputs_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: random configurations of its processors were not compared", allow_module_level=True)
@@ -123,7 +123,7 @@ def result(own, encoded):
     try:
         image = read(encoded).convert("RGB")
         is_pair = type(own).__name__.removesuffix("Pil") in OF_PAIRS
-        found = own([image, image] if is_pair else image, return_tensors="np")
+        found = outputs_of(own, [image, image] if is_pair else image)
         found = found["pixel_values"][:, 0] if is_pair else found
         return {"pixel_values": found} if isinstance(found, np.ndarray) else found
     except Exception as error:  # noqa: BLE001  (any exception means that the class does not accept the photo)

@@ -22,7 +22,7 @@ from support.compare import assert_close
 from support.hub_configs import TILED
 from support.images import noise, png, read, scene
 from support.importing import photos
-from support.processors import LEFT_OUT, SMALL, drawn
+from support.processors import LEFT_OUT, SMALL, drawn, outputs_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its processors of patches were not compared", allow_module_level=True)
@@ -63,7 +63,7 @@ def compare(name, backend, fields, encoded):
     for index, image in enumerate(encoded):
         try:
             photo = read(image).convert("RGB")
-            expected = own([photo, photo] if name in PAIRS else photo, return_tensors="np")
+            expected = outputs_of(own, [photo, photo] if name in PAIRS else photo)
             expected = {"pixel_values": expected["pixel_values"][:, 0]} if name in PAIRS else expected
         except IndexError:  # torchvision cannot pad an image by more than its size, but NumPy can
             assert name == "Swin2SRImageProcessor"

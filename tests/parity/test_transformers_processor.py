@@ -66,7 +66,8 @@ def difference(ours, theirs, where=""):
     """Return the first difference in type, shape, dtype or value of two results, or None."""
     if torch.is_tensor(theirs) or isinstance(theirs, np.ndarray):
         kinds = [(torch.is_tensor(each), str(getattr(each, "dtype", "")), np.shape(each)) for each in (ours, theirs)]
-        is_equal = kinds[0] == kinds[1] and np.array_equal(np.asarray(ours), np.asarray(theirs))
+        equal = torch.equal if torch.is_tensor(theirs) else np.array_equal
+        is_equal = kinds[0] == kinds[1] and equal(ours, theirs)
         return None if is_equal else f"{where}: {kinds[0]}, not {kinds[1]}"
     if hasattr(theirs, "keys"):
         pairs = {key: (ours.get(key), value) for key, value in theirs.items()}

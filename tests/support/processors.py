@@ -1,5 +1,7 @@
 """Configurations of transformers image processors that produce small tensors, and unsupported outputs."""
 
+from importlib import import_module
+
 from pixprep.importers.transformers.patches import PATCHED
 
 LEFT_OUT = {
@@ -10,6 +12,21 @@ LEFT_OUT = {
     "UVDocImageProcessor": {"original_images"},
 }
 """Outputs of the classes that a pipeline does not have."""
+
+BFLOAT16 = ("Llama4ImageProcessor",)
+"""Classes whose tensors are bfloat16, which they do not return as NumPy arrays."""
+
+
+def outputs_of(processor, images):
+    """Return the outputs of a processor of transformers as NumPy arrays, and a tensor of bfloat16 as its bits."""
+    if type(processor).__name__ not in BFLOAT16:
+        return processor(images, return_tensors="np")
+    found = processor(images, return_tensors="pt")
+    torch = import_module("torch")
+    bits = {name: each.view(torch.int16) for name, each in found.items() if each.dtype == torch.bfloat16}
+    bits = {name: each.numpy().view("uint16") for name, each in bits.items()}
+    return {name: bits[name] if name in bits else each.numpy() for name, each in found.items()}
+
 
 SQUARE = {"size": {"height": 48, "width": 48}}
 SPLIT = {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}}
@@ -32,6 +49,7 @@ SMALL = {
     "Idefics2ImageProcessor": EDGES,
     "Idefics3ImageProcessor": SPLIT,
     "JanusImageProcessor": SQUARE,
+    "Llama4ImageProcessor": SQUARE | {"max_patches": 5},
     "LlavaNextImageProcessor": {"size": {"shortest_edge": 48}, "crop_size": SQUARE["size"]} | GRIDS,
     "LlavaOnevisionImageProcessor": SQUARE | GRIDS,
     "Mask2FormerImageProcessor": EDGES | {"size_divisor": 8},

@@ -28,7 +28,7 @@ from pixprep.plan.placement import Placement
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import Extern as Use
 from pixprep.plan.steps.operators import Operator, OperatorCall, find, listed
-from pixprep.spec import Color, DType, Frames, ImageSpec, TensorSpec
+from pixprep.spec import Color, Frames, ImageSpec, TensorSpec
 
 Array = npt.NDArray[Any]
 RECENT = 32
@@ -175,7 +175,7 @@ class _Prepared(NamedTuple):
     placement: Placement
     kernel: Kernel
     shape: tuple[int, ...]
-    dtype: DType
+    dtype: np.dtype[Any]
     is_bgr: bool
 
 
@@ -291,7 +291,7 @@ def _prepared(chain: _Chain, color: Color, placement: Placement) -> _Prepared:
     shape = output.spec.shape_of(*placement.views)
     kernel, spec = _kernel(chain, color, shape if chain.operators else None)
     is_bgr = plan.takes is not None and plan.takes.order == "bgr"
-    return _Prepared(placement, kernel, spec.shape if chain.operators else shape, spec.dtype, is_bgr)
+    return _Prepared(placement, kernel, spec.shape if chain.operators else shape, spec.array_dtype, is_bgr)
 
 
 @lru_cache(RECENT)

@@ -29,7 +29,6 @@ from pixprep.engine.options import EngineOptions
 from pixprep.errors import SetupError, needed
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.spec import DType
 
 _NO_LANE = nullcontext()
 _MIN_REUSED, _MAX_REUSED = 32 << 20, 256 << 20
@@ -82,7 +81,7 @@ class Cpu:
                 raise SetupError(f'the operator {each.operator} accepts only CuPy arrays: use device="gpu"')
         return kernel_of(plan)
 
-    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
         """See ``Device``. A large array reuses the memory of an earlier array that has been deleted."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if not _MIN_REUSED <= n_bytes <= _MAX_REUSED:

@@ -20,7 +20,6 @@ from pixprep.errors import SetupError
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 from pixprep.registry import DEVICES, load
-from pixprep.spec import DType
 
 
 class Device(Protocol):
@@ -41,7 +40,7 @@ class Device(Protocol):
     def kernel(self, plan: TensorPlan) -> Kernel:
         """Return the compiled kernel for a plan."""
 
-    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
         """Return an uninitialized array on the device."""
 
     def array(self, value: Any) -> Array:

@@ -298,11 +298,11 @@ class Engine:
             return [None] * count
         shape = (count, *spec.shape)
         if name not in self.tensors:
-            return np.empty(shape, spec.dtype)
+            return np.empty(shape, spec.array_dtype)
         with suppress(MemoryError):
-            return self._device.empty(shape, spec.dtype)
+            return self._device.empty(shape, spec.array_dtype)
         self._device.trim()
-        return self._device.empty(shape, spec.dtype)
+        return self._device.empty(shape, spec.array_dtype)
 
     def _run_in_parts(
         self,
@@ -421,7 +421,7 @@ class Engine:
         for row, image in images.items():
             placement = image.placed.placements[name]
             if spec.is_open:
-                array[row] = self._device.empty(spec.shape_of(*placement.views), spec.dtype)
+                array[row] = self._device.empty(spec.shape_of(*placement.views), spec.array_dtype)
             frames = [image.pixels] if self.plan.clip is None else image.pixels  # the patches of a clip
             rows += [row] * len(frames)
             pixels += frames
@@ -436,7 +436,7 @@ class Engine:
             for name, array in batch.outputs.items():
                 spec = batch.plans[name].spec
                 if spec.is_open:
-                    array[row] = self._device.empty(spec.least, spec.dtype)
+                    array[row] = self._device.empty(spec.least, spec.array_dtype)
                     array[row][...] = 0
                 else:
                     array[row] = 0
@@ -450,7 +450,7 @@ class Engine:
         if (flow := self.plan.flows.get(name)) is None:
             return self._write_frames(name, clip, self.plan.tensors[name], array)
         assert self._flow is not None
-        frames = self._device.empty(flow.frames.spec.shape, flow.frames.spec.dtype)
+        frames = self._device.empty(flow.frames.spec.shape, flow.frames.spec.array_dtype)
         error = self._write_frames(name, clip, flow.frames, frames)
         self._flow(self._device.on_host(frames), flow.preset, array)
         return error

@@ -180,7 +180,7 @@ def _erasures(placement: Placement, plan: TensorPlan) -> bytes:
 
 def _bits(values: npt.NDArray[Any], plan: TensorPlan) -> npt.NDArray[Any]:
     """Convert values to the tensor's dtype, and return their bits as unsigned integers of the same size."""
-    cast = values.astype(plan.spec.dtype)
+    cast = plan.spec.cast(values)
     return cast.view(f"u{cast.itemsize}")
 
 

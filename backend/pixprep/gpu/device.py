@@ -15,6 +15,7 @@ from typing import Any
 
 import cupy
 import numpy as np
+import numpy.typing as npt
 
 from pixprep.engine.cpu import Cpu
 from pixprep.engine.decoders import Decoder
@@ -30,7 +31,6 @@ from pixprep.gpu.lanes import Lane, Queued
 from pixprep.gpu.nvimagecodec import on_host
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
-from pixprep.spec import DType
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Gpu:
         with self.lane():
             return checked_kernel(plan)
 
-    def empty(self, shape: Sequence[int], dtype: DType) -> Array:
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Array:
         """See ``Device``."""
         with self._device:
             return cupy.empty(shape, dtype)

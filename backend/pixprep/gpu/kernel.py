@@ -109,7 +109,7 @@ def stacked(values: Sequence[Any], shape: Sequence[int], spec: TensorSpec) -> An
     """Pad each image's tensor to ``shape``, and stack them into one array (n, *shape); see ``Batch.padded``."""
     arrays = [cupy.asarray(value) for value in values]
     with arrays[0].device if arrays else nullcontext():  # the current device may differ
-        whole = cupy.empty((len(values), *shape), spec.dtype)
+        whole = cupy.empty((len(values), *shape), spec.array_dtype)
         _fill(list(whole), spec)
         for one, array in zip(whole, arrays, strict=True):
             lay(array, one)

@@ -139,7 +139,7 @@ def _tensor_options(plan: TensorPlan) -> list[str]:
         f"-DPLANES={spec.channels}",
         f"-DFOURTH={int(spec.fourth is not None)}",
         f"-DINTERLEAVED={int(is_interleaved)}",
-        f"-DVALUE={VALUES[np.dtype(spec.dtype).itemsize]}",
+        f"-DVALUE={VALUES[spec.array_dtype.itemsize]}",
         f"-DFILL_VALUE={int(plan.fill_value is not None)}",
         f"-DPATCH_HEIGHT={height}",
         f"-DPATCH_WIDTH={width}",

@@ -59,8 +59,8 @@ def plan_struct(plan: TensorPlan, address: int) -> npt.NDArray[np.void]:
     count, bits = len(plan.channels), f"u{plan.table.itemsize}"
     struct["tables"], struct["steps"] = address, address + plan.table.nbytes
     struct["step_count"] = len(plan.arithmetic)
-    struct["fourth"] = np.array(plan.spec.fourth or 0, plan.spec.dtype).view(bits)
+    struct["fourth"] = plan.spec.cast(plan.spec.fourth or 0).view(bits)
     if plan.fill_value is not None:
-        struct["fill_value"][0, :count] = np.array(plan.fill_value, plan.spec.dtype).view(bits)
+        struct["fill_value"][0, :count] = plan.spec.cast(plan.fill_value).view(bits)
     struct["channel"][0, :count], struct["fill"][0, :count] = plan.channels, plan.fill
     return struct

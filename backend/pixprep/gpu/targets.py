@@ -40,7 +40,7 @@ def split(
         tensors: Device address of the C-contiguous tensor of each image.
     """
     assert spec.patches is not None
-    size = np.dtype(spec.dtype).itemsize
+    size = spec.array_dtype.itemsize
     keys = [_key(spec.patches, placement) for placement in placements]
     targets: dict[Any, Any] = {}
     for key, placement in zip(keys, placements, strict=True):

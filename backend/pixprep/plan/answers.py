@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import prod
 from threading import Lock
 
-import numpy as np
-
 from pixprep.errors import ImageError
 from pixprep.plan.output_plans import OutputPlan
 from pixprep.plan.plan import Place, Placed
@@ -90,7 +88,7 @@ class _Answer:
     @property
     def _n_bytes(self) -> int:
         """Number of bytes of all tensors, given the images that have been placed so far."""
-        sizes = (prod(shape) * np.dtype(self._specs[name].dtype).itemsize for name, shape in self._shapes.items())
+        sizes = (prod(shape) * self._specs[name].array_dtype.itemsize for name, shape in self._shapes.items())
         return self._rows * (sum(spec.n_bytes for spec in self._fixed) + sum(sizes))
 
     def _refusal(self) -> ImageError:

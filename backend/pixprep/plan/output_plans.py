@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.bfloat16 import MIN_BFLOAT16, to_bfloat16
 from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.plan.draws.philox import F64
@@ -59,15 +60,21 @@ class TensorPlan:
         """
         if self.luma is not None and self.spec.dtype != "float32":
             raise PipelineError('normalize: "luma" requires a tensor with "dtype": "float32"')
+        if self.spec.dtype == "bfloat16" and (self.own or self.calls or self.geometry.erasures):
+            raise PipelineError(
+                'a tensor with "dtype": "bfloat16" does not support random_erasing, operators on tensors, and '
+                'normalize with "scale": "max" or "mean": use "float32" or "float16"'
+            )
         ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
             with np.errstate(all="ignore"):
-                ends = step.of(ends.astype(np.float32), 255.0).astype(dtype)
+                ends = step.of(ends.astype(np.float32), 255.0)
+                ends = to_bfloat16(ends) if dtype == "bfloat16" else ends.astype(dtype)
             if not np.isfinite(ends).all():
                 raise PipelineError(f"normalize: an intermediate result exceeds the range of {dtype}")
             difference = abs(np.subtract(*ends.T.astype(np.float64))).min()
-            if difference < np.finfo(dtype).tiny:
+            if difference < (MIN_BFLOAT16 if dtype == "bfloat16" else np.finfo(dtype).tiny):
                 raise PipelineError(
                     f"normalize: black and white differ by only {difference:.2g} in {dtype}, so all pixels would have "
                     'the same value: choose a larger "scale", or a smaller "mean" or "std"'
@@ -89,6 +96,8 @@ class TensorPlan:
         steps = [step for step in steps if not isinstance(step, Resize)]  # each resize is a stage with its own kernels
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
         found += ["luma"] * (self.luma is not None)
+        is_rounded = self.spec.dtype == "bfloat16" or any(step.operation == "bfloat16" for step in self.arithmetic)
+        found += ["bfloat16"] * (is_rounded and self.is_real)
         found += [f"the operator {each.operator}" for each in self.operators]
         return tuple(dict.fromkeys(found))
 
@@ -135,7 +144,7 @@ class TensorPlan:
 
     @property
     def table(self) -> npt.NDArray[np.generic]:
-        """Look-up table from pixel values to tensor values, (channels, 256), in the dtype of the tensor.
+        """Look-up table from pixel values to tensor values, (channels, 256), in the ``array_dtype`` of the tensor.
 
         If the arithmetic uses a statistic of the image, the table is that of an image whose statistic is 255.
         """
@@ -143,7 +152,7 @@ class TensorPlan:
 
     def table_of(self, own: float) -> npt.NDArray[np.generic]:
         """Return the look-up table for an image whose statistic is ``own``."""
-        return self.values(np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1)), own)
+        return self.spec.cast(self.values(np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1)), own))
 
     @property
     def lines(self) -> npt.NDArray[np.float64]:
@@ -157,7 +166,7 @@ class TensorPlan:
         return np.stack(last.operands, axis=1)
 
     def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
-        """Convert pixel values to tensor values, in the dtype of the tensor.
+        """Convert pixel values to tensor values, in the dtype of the tensor, or in float32 instead of bfloat16.
 
         The result of the last step is rounded to the tensor's dtype, and the results of all other steps to float32.
 
@@ -168,8 +177,7 @@ class TensorPlan:
         values: npt.NDArray[Any] = levels
         for step in self.arithmetic:
             values = step.of(values.astype(np.float32), own)
-        result: npt.NDArray[np.generic] = values.astype(self.spec.dtype)
-        return result
+        return to_bfloat16(values) if self.spec.dtype == "bfloat16" else values.astype(self.spec.dtype)
 
     def described(self) -> Iterator[str]:
         """Yield lines that describe the values of the output."""

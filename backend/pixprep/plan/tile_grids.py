@@ -9,13 +9,15 @@ from itertools import product
 from math import ceil, floor, inf
 from typing import Literal
 
+import numpy as np
+
 from pixprep.errors import ImageError
 from pixprep.plan.sizes import Bounds, Size, Sizer
 
 Grid = tuple[int, int]
 """Number of rows and columns of tiles."""
-Fit = Literal["stretch", "center", "top_left"]
-Choice = Literal["aspect_ratio", "scale", "resolution", "coverage", "canvas"]
+Fit = Literal["stretch", "center", "top_left", "top_left32"]
+Choice = Literal["aspect_ratio", "scale", "scale32", "max_scale32", "resolution", "coverage", "canvas"]
 _MIN_COVERAGE = 0.9
 
 
@@ -31,6 +33,8 @@ class TileGrid(Sizer):
             - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
             - ``scale``: the grid for which the image is enlarged by the smallest factor. If no grid enlarges the image,
               it is the grid for which the image is shrunk by the smallest factor (Command A Vision).
+            - ``scale32``: the same in float32; a tie is won by the grid with the fewest tiles (Llama 4).
+            - ``max_scale32``: the same, but if a grid enlarges the image, the image is enlarged by the largest factor.
             - ``resolution``: the grid that keeps the largest number of the image's pixels. In case of a tie, the grid
               with the smallest amount of padding is chosen (LLaVA-NeXT).
             - ``coverage``: the grid with the minimum number of tiles that represents 90 % of the image's pixels
@@ -40,6 +44,7 @@ class TileGrid(Sizer):
         fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its
             aspect ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
             enlarged at most to one tile, and is padded with black pixels at the bottom and on the right.
+            ``top_left32`` is the same in float32, without the limit to one tile for ``max_scale32``.
         keeps_small: Whether an image that fits into one tile without being shrunk gets a grid of one tile.
     """
 
@@ -71,6 +76,8 @@ class TileGrid(Sizer):
             return rows, columns
         if self.fit == "top_left":
             return self._at_top_left(height, width, rows, columns)
+        if self.fit == "top_left32":
+            return self._at_top_left32(height, width, rows, columns)
         scale_x, scale_y = columns / width, rows / height
         if scale_x < scale_y:
             return min(ceil(height * scale_x), rows), columns
@@ -84,7 +91,7 @@ class TileGrid(Sizer):
     def window(self, height: int, width: int) -> tuple[int, int, int, int]:
         """See ``Sizer``."""
         (rows, columns), (high, wide) = self.size(height, width), self.canvas(height, width)
-        if self.fit == "top_left":
+        if self.fit in ("top_left", "top_left32"):
             return 0, 0, high, wide
         return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
@@ -95,6 +102,25 @@ class TileGrid(Sizer):
         if scale_x < scale_y:
             return min(floor(height * scale_x) or 1, rows), columns
         return rows, min(floor(width * scale_y) or 1, columns)
+
+    def _at_top_left32(self, height: int, width: int, rows: int, columns: int) -> Size:
+        """Return the size that ``get_max_res_without_distortion`` of transformers' Llama 4 computes.
+
+        The sides of the grid are tensors there. A scale is therefore a float32 if a side of the grid limits the size,
+        and a float64 if one tile or the image itself does.
+        """
+
+        def of(side: int, most: int) -> tuple[int, float | np.float32]:
+            limit = most if self.choice == "max_scale32" else max(side, self.tile)
+            if most < limit or self.choice == "max_scale32":
+                return most, np.float32(most) / np.float32(side)
+            return limit, limit / side
+
+        (high, scale_y), (wide, scale_x) = of(height, rows), of(width, columns)
+        is_float32 = isinstance(scale_x, np.float32) or isinstance(scale_y, np.float32)
+        if np.float32(scale_x) < np.float32(scale_y) if is_float32 else scale_x < scale_y:
+            return max(1, min(_floor(height, scale_x), high)), wide
+        return high, max(1, min(_floor(width, scale_y), wide))
 
     @property
     def bounds(self) -> Bounds:
@@ -107,6 +133,11 @@ class TileGrid(Sizer):
         max_tiles = max(rows * columns for rows, columns in self.grids)
         padding = "" if self.fit == "stretch" else f", padded with black ({self.fit})"
         return f"to a grid of at most {max_tiles} tiles of {self.tile} x {self.tile} pixels (by {self.choice}){padding}"
+
+
+def _floor(side: int, scale: float | np.float32) -> int:
+    """Return the product, rounded down. It is computed in the precision of ``scale``."""
+    return floor(np.float32(side) * scale) if isinstance(scale, np.float32) else floor(side * scale)
 
 
 def grids_of(fewest: int, most: int, choice: Choice) -> tuple[Grid, ...]:
@@ -145,6 +176,17 @@ def _by_scale(rule: TileGrid, height: int, width: int) -> Grid:
     scales = [min(columns * rule.tile / width, rows * rule.tile / height) for rows, columns in rule.grids]
     enlarging = [scale for scale in scales if scale >= 1]
     best = min(enlarging) if enlarging else max(scales)
+    equal = [grid for grid, scale in zip(rule.grids, scales, strict=True) if scale == best]
+    return min(equal, key=lambda grid: grid[0] * grid[1])
+
+
+def _by_scale32(rule: TileGrid, height: int, width: int) -> Grid:
+    """Return the grid that ``get_best_fit`` of transformers' Llama 4 chooses, in float32 like the class."""
+    sides = np.array(rule.grids, np.float32) * np.float32(rule.tile)
+    scales = np.min(sides / np.array([height, width], np.float32), axis=1)
+    enlarging = scales[scales >= 1]
+    is_min = rule.choice == "scale32" and len(enlarging)
+    best = enlarging.min() if is_min else scales.max()
     equal = [grid for grid, scale in zip(rule.grids, scales, strict=True) if scale == best]
     return min(equal, key=lambda grid: grid[0] * grid[1])
 
@@ -242,6 +284,8 @@ def _by_ratio(max_tiles: int) -> Iterator[tuple[int, int]]:
 _CHOICES = {
     "aspect_ratio": _by_aspect_ratio,
     "scale": _by_scale,
+    "scale32": _by_scale32,
+    "max_scale32": _by_scale32,
     "resolution": _by_resolution,
     "coverage": _by_coverage,
     "canvas": _by_canvas,

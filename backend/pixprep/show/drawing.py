@@ -74,8 +74,8 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
         side: Edge length of the square for which the result will be ``fitted``, so that the result may have fewer
             pixels than the tensor. None: the result has all pixels of the tensor.
     """
-    pixels = _thinned(plan.spec.view(tensor, "hwc"), side)
-    ends = plan.table.astype(np.float64)[: plan.spec.channels, [0, -1]]
+    pixels = plan.spec.floats(_thinned(plan.spec.view(tensor, "hwc"), side))
+    ends = plan.spec.floats(plan.table).astype(np.float64)[: plan.spec.channels, [0, -1]]
     channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(ends)]
     return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels[: len(channels)])]
 

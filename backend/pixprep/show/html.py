@@ -51,7 +51,12 @@ def batch_html(batch: Batch) -> str:
     parts = [paragraph(f"Batch of {count} image{'s' * (count != 1)}, {failed} failed")]
     arrays = {name: array.get() if hasattr(array, "get") else array for name, array in batch.outputs.items()}
     arrays = {name: batch.padded(name) if isinstance(array, list) else array for name, array in arrays.items()}
-    rows = [(name, array.dtype, list(array.shape), _range(array, whole)) for name, array in arrays.items()]
+    specs = {name: plan.spec for name, plan in batch.plans.items()}
+    numbers = {name: specs[name].floats(array) if name in specs else array for name, array in arrays.items()}
+    rows = [
+        (name, specs[name].dtype if name in specs else array.dtype, list(array.shape), _range(array, whole))
+        for name, array in numbers.items()
+    ]
     parts.append(table(("output", "dtype", "shape", "range"), rows))
     for name, plan in batch.plans.items():
         if isinstance(plan, TensorPlan) and name in arrays and arrays[name].ndim == 4:  # a clip has one more axis

@@ -219,9 +219,11 @@ def preview(pipeline: Pipeline, encoded: Encoded, options: EngineOptions = DEFAU
                 name,
                 plan,
                 placements[f"tensor_{index}"],
-                own.outputs[f"tensor_{index}"].spec.view(batch.outputs[f"tensor_{index}"][0], "hwc")[
-                    :, :, : plan.spec.channels
-                ],
+                plan.spec.floats(
+                    own.outputs[f"tensor_{index}"].spec.view(batch.outputs[f"tensor_{index}"][0], "hwc")[
+                        :, :, : plan.spec.channels
+                    ]
+                ),
                 batch.outputs[f"levels_{index}"][0][:, :, : plan.spec.channels],
             )
             for index, (name, plan) in enumerate(plans.items())

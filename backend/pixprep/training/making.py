@@ -425,7 +425,7 @@ class Maker:
             return {}
         specs = {name: self.engine.pipeline.outputs[name].spec for name in self.engine.tensors}
         closed = {name: spec for name, spec in specs.items() if not spec.is_open}
-        return {name: self.recycler.empty((count, *spec.shape), spec.dtype) for name, spec in closed.items()}
+        return {name: self.recycler.empty((count, *spec.shape), spec.array_dtype) for name, spec in closed.items()}
 
     def _finished(self, batch: Batch, rows: _Rows) -> Batch:
         """Add the fields of the samples to a batch, and warn about fields that no op transforms."""

@@ -99,7 +99,8 @@ class Mix:
         if spec.is_open:
             raise PipelineError(f'Mix: all images must have the same size, but "{self.image}" is {spec}')
         if not spec.dtype.startswith("float") or spec.layout is None:
-            raise PipelineError(f'Mix: "{self.image}" must be a floating-point image, not {spec}: add normalize')
+            fix = 'set "dtype": "float32" in tensor' if spec.dtype == "bfloat16" else "add normalize"
+            raise PipelineError(f'Mix: "{self.image}" must be a floating-point image, not {spec}: {fix}')
         copies = -(-order.repeats // order.shard[1])
         if order.batch_size < 2 * copies:
             raise PipelineError(

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.spec import DType
-
 ALIGNMENT = 64
 """Alignment of arrays in bytes. JAX and TensorFlow share memory without a copy only if it is aligned like this."""
 _IDLE = [np.empty(0, np.uint8)]
@@ -78,7 +76,7 @@ class Recycler:
         self._memories: list[Memory] = []
         self._allocate = COPIES.allocate
 
-    def empty(self, shape: Sequence[int], dtype: DType) -> npt.NDArray[np.generic]:
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
         """Return an uninitialized array that is aligned to 64 bytes."""
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         memory = self._memory(n_bytes)

@@ -10,6 +10,7 @@ from tritonclient import grpc
 from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
+from pixprep.bfloat16 import bfloat16_floats
 from pixprep.serving.repository import build
 from support.images import png, scene
 from support.serving import client_of
@@ -36,14 +37,28 @@ SLICES = pp.Pipeline(
         pp.slice_grids(8, dtype="int32", name="target_sizes"),
     ]
 )
+SHORT = pp.Pipeline(
+    [
+        pp.decode(),
+        pp.resize_to_tiles(tile_size=TILE, max_tiles=6),
+        pp.normalize(mean=0.5, std=0.25, arithmetic="bfloat16"),
+        pp.tiles(TILE, dtype="bfloat16", name="pixel_values"),
+    ]
+)
 PHOTOS = [png(scene(120, 90)), png(scene(50, 300)), png(scene(20, 20))]
 
 
-def save_tower(path, batch=()):
-    """Save a model that returns the mean of each channel of each tile. ``batch`` is the begin of its shapes."""
+def save_tower(path, batch=(), kind=TensorProto.FLOAT):
+    """Save a model that returns the mean of each channel of each tile.
+
+    ``batch`` is the begin of its shapes, and ``kind`` is the type of its input.
+    """
     axes = [len(batch) + 2, len(batch) + 3]
-    nodes = [helper.make_node("ReduceMean", ["pixel_values"], ["features"], axes=axes, keepdims=0)]
-    inputs = [helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, [*batch, "tiles", 3, TILE, TILE])]
+    nodes = [
+        helper.make_node("Cast", ["pixel_values"], ["values"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["values"], ["features"], axes=axes, keepdims=0),
+    ]
+    inputs = [helper.make_tensor_value_info("pixel_values", kind, [*batch, "tiles", 3, TILE, TILE])]
     outputs = [helper.make_tensor_value_info("features", TensorProto.FLOAT, [*batch, "tiles", 3])]
     graph = helper.make_graph(nodes, "tower", inputs, outputs)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
@@ -56,9 +71,14 @@ def models(tmp_path_factory):
     build(folder / "models", pipeline=PIPELINE, onnx=save_tower(folder / "tower.onnx"))
     build(folder / "models", pipeline=PIPELINE, onnx=save_tower(folder / "one.onnx", [1]), name="one")
     build(folder / "more", pipeline=SLICES, onnx=save_identity(folder / "identity.onnx"))
-    shutil.copytree(folder / "more" / "preprocess", folder / "models" / "slices")
-    config = folder / "models" / "slices" / "config.pbtxt"
-    config.write_text(config.read_text().replace('name: "preprocess"', 'name: "slices"'))
+    short = save_tower(folder / "short.onnx", kind=TensorProto.BFLOAT16)
+    with pytest.raises(pp.PipelineError, match='input "pixel_values" is bfloat16, which ONNX Runtime accepts only ins'):
+        build(folder / "short", pipeline=SHORT, onnx=short)
+    build(folder / "short", pipeline=SHORT, onnx=short, classifier="tensorrt")
+    for source, name in ("more", "slices"), ("short", "short"):
+        shutil.copytree(folder / source / "preprocess", folder / "models" / name)
+        config = folder / "models" / name / "config.pbtxt"
+        config.write_text(config.read_text().replace('name: "preprocess"', f'name: "{name}"'))
     return folder / "models"
 
 
@@ -107,6 +127,16 @@ def test_a_model_of_the_tiles_of_one_image_receives_one_image_per_request(server
         assert np.array_equal(features, several[None])
     with pytest.raises(InferenceServerException, match=r"unexpected shape for input 'image' .*Expected \[1\]"):
         infer(client, "one", PHOTOS[:2], "features")
+
+
+def test_a_client_receives_bfloat16_tensors_as_float32(server):
+    client = client_of(server, "grpc")
+    with pp.Engine(SHORT) as engine:
+        batch = engine.run_batch(PHOTOS)
+    (tiles,) = infer(client, "short", PHOTOS, "pixel_values")
+    assert client.get_model_metadata("short").outputs[0].datatype == "BF16"
+    assert tiles.dtype == np.float32
+    assert np.array_equal(tiles, bfloat16_floats(batch.packed("pixel_values")))
 
 
 def test_the_slices_of_all_images_are_one_tensor(server):

@@ -7,6 +7,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.engine.decoders.pixels import host_array
+from support.images import png, scene
 from support.loading import TRAINING, samples
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: make training")
@@ -34,6 +35,20 @@ def test_floats_become_bfloat16_and_integers_do_not_change(loader, again):
         assert (images.dtype, labels.dtype) == (torch.bfloat16, torch.int64)
         assert torch.equal(images, torch.from_numpy(batch["tensor"]).to(torch.bfloat16))
         assert torch.equal(batch.torch("tensor", dtype=torch.bfloat16, non_blocking=True, device="cpu"), images)
+
+
+def test_a_bfloat16_output_becomes_a_tensor_that_shares_its_memory():
+    ops = [pp.decode(), pp.resize(24, max_size=60), pp.normalize(), pp.tensor(dtype="bfloat16"), pp.tensor(name="long")]
+    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+        batch = engine.run_batch([png(scene(50, 90)), png(scene(90, 50))])
+    short, padded = batch.torch("tensor"), batch.torch("tensor", padded=True)
+    for tensor, bits, long in zip(short, batch["tensor"], batch["long"], strict=True):
+        assert tensor.dtype == torch.bfloat16
+        assert tensor.data_ptr() == bits.ctypes.data
+        assert torch.equal(tensor, torch.from_numpy(long).to(torch.bfloat16))
+    assert padded.dtype == torch.bfloat16
+    assert torch.equal(padded[0, :, : short[0].shape[1], : short[0].shape[2]], short[0])
+    assert batch.torch("tensor", dtype="float32")[0].dtype == torch.float32
 
 
 def test_a_validation_on_two_shards_has_every_sample_once(caplog):

@@ -51,7 +51,8 @@ class CpuKernel:
         self._latest: tuple[bytes, Planes, resize.Finish | None] = b"", self._table, None
         if not plan.is_real:
             self._finish = resize.finish(self._table, plan.channels, plan.lines)
-        elif plan.spec.dtype == "float32":  # for float16, NumPy rounds the values once, from float64
+        elif plan.spec.dtype == "float32" and not any(step.operation == "bfloat16" for step in plan.arithmetic):
+            # NumPy rounds the values of other dtypes once, from float64
             self._finish = resize.finish_real(plan.channels, plan.arithmetic)
 
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
@@ -92,7 +93,7 @@ class CpuKernel:
         if (
             self._plan.spec.fourth is not None
         ):  # last, because kernels that write three of four bytes may also write the fourth
-            whole[3] = self._plan.spec.fourth
+            whole[3] = self._plan.spec.cast(self._plan.spec.fourth)
 
     def _after_curve(self, curve: bytes) -> tuple[Planes, resize.Finish | None]:
         """Return the look-up of tensor values after a curve. It is kept for the next image with the same curve."""
@@ -207,7 +208,9 @@ class CpuKernel:
         rows, columns = _size(placement)
         if (rows, columns) != placement.canvas:
             fills = placement.fill or self._plan.fill
-            values = self._plan.fill_value or [row[fill] for row, fill in zip(table, fills, strict=True)]
+            values: Any = [row[fill] for row, fill in zip(table, fills, strict=True)]
+            if self._plan.fill_value is not None:
+                values = self._plan.spec.cast(self._plan.fill_value)
             for plane, value in zip(planes, values, strict=False):
                 plane[...] = value
             top, left = placement.at
@@ -263,7 +266,8 @@ class CpuKernel:
             resized = self._values[range(block.shape[2]), block]
             ordered = resized[:, :, ::-1] if self._plan.channels[0] > 0 else resized
         if self._is_real:
-            planes[...] = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
+            found = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
+            planes[...] = self._plan.spec.cast(found)
         else:
             is_same = self._is_identity and table is self._table
             resize.look_up(cast("U8", ordered[:, :, : len(planes)]), None if is_same else table, planes, grid)

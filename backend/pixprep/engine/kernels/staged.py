@@ -89,7 +89,7 @@ class StagedKernel:
     def _tensor(self, kernel: CpuKernel, pixels: Array, placed: Placement) -> Array:
         """Run the last part, and return its tensor after the custom operators on tensors."""
         spec = self._plan.spec
-        tensor: Array = np.empty((1, *spec.shape), spec.dtype)
+        tensor: Array = np.empty((1, *spec.shape), spec.array_dtype)
         kernel.run([pixels], [placed], tensor, [0])
         value = tensor[0]
         for index, call in enumerate(self._plan.calls):

@@ -215,6 +215,8 @@ def from_transformers(
             row = PATCHED[processor]
             is_copied = is_copied or (row.is_float if backend == "pil" else row.is_always_float)
         dtype: TensorDType = "float32" if is_copied else tensor.dtype
+        if any(isinstance(op, Normalize) and op.arithmetic == "bfloat16" for op in arithmetic):
+            dtype = "bfloat16"
         outputs, more = (
             [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | SlicePatches | Tiles) else op for op in ops]
             for ops in (outputs, more)
@@ -534,7 +536,8 @@ def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = 
         mean, std = (each[::-1] if isinstance(each, tuple) else each for each in (mean, std))
     is_separate = has_offset or (processor in SIZED and SIZED[processor].first == "rescale")
     if is_rescaled and is_normalized and backend == "torchvision" and not is_separate:
-        ops.append(Normalize(mean, std, scale, arithmetic="fused"))
+        is_bfloat16 = processor in SIZED and SIZED[processor].is_bfloat16
+        ops.append(Normalize(mean, std, scale, arithmetic="bfloat16" if is_bfloat16 else "fused"))
     else:
         if is_rescaled:  # the PIL backend rescales in float64 and rounds the result
             ops.append(Normalize(scale=scale, arithmetic="multiply" if backend == "torchvision" else "float64"))

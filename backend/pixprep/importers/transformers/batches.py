@@ -54,11 +54,11 @@ class Form(NamedTuple):
 
     Attributes:
         combine: How the pixel values are combined. ``images``: one array per image. ``concatenated``: one array with
-            the patches of all images. ``listed``: a list of the tiles of all images. ``tiles``: one array per image,
-            with tiles of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width).
-            ``nested``: one array (samples, images, tiles, channels, height, width), and all other outputs per sample.
-            ``clips``: a list with the frames of each sample. ``pairs``: one array (2, channels, height, width) per pair
-            of images.
+            the patches of all images. ``joined``: the same if tensors are requested. Without tensors, a list with one
+            array per image. ``listed``: a list of the tiles of all images. ``tiles``: one array per image, with tiles
+            of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width). ``nested``: one array
+            (samples, images, tiles, channels, height, width), and all other outputs per sample. ``clips``: a list with
+            the frames of each sample. ``pairs``: one array (2, channels, height, width) per pair of images.
         stacks: Backends that return one array even without ``return_tensors``.
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
             means that images are never padded to a common size: ``do_pad`` pads each image individually.
@@ -76,7 +76,9 @@ class Form(NamedTuple):
         listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 
-    combine: Literal["images", "concatenated", "listed", "tiles", "samples", "nested", "clips", "pairs"] = "images"
+    combine: Literal["images", "concatenated", "joined", "listed", "tiles", "samples", "nested", "clips", "pairs"] = (
+        "images"
+    )
     stacks: tuple[str, ...] = ()
     pads: bool | None = False
     counted: Literal["count", "grid", "all", "tiles"] | None = None
@@ -121,6 +123,8 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
     elif form.combine == "tiles" and is_padded:
         values = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
         values = list(values) if is_list else values
+    elif form.combine == "joined":
+        values = list(values) if is_list else np.concatenate(list(values))
     elif form.combine == "concatenated" or (form.combine == "listed" and has_tiles):
         values = batch.packed(name)
         values = list(values) if is_list and form.combine == "listed" else values
@@ -193,7 +197,7 @@ def _converted(key: str, values: Array, *, is_list: bool) -> Any:
     """Convert an output with numbers to the type that the classes with this output return."""
     if values.shape[1:] == (1,):
         values = values[:, 0]
-    if is_list and (key == "pixel_attention_mask" or values.ndim == 4 or values.dtype == np.float32):
+    if is_list and (key in ("aspect_ratios", "pixel_attention_mask") or values.ndim == 4 or values.dtype == np.float32):
         return list(values)
     if is_list and key not in ("image_grid_hw", "image_grid_thw", "image_merge_sizes", "image_position_ids"):
         rows = values.tolist()
@@ -246,6 +250,7 @@ FORMS: dict[str, Form] = {
     "HunYuanVLImageProcessor": _PATCHES._replace(counted="grid"),
     "Idefics2ImageProcessor": _IDEFICS._replace(counted=None),
     "Idefics3ImageProcessor": _IDEFICS,
+    "Llama4ImageProcessor": Form("joined"),
     "LlavaNextImageProcessor": Form("tiles"),
     "LlavaOnevisionImageProcessor": Form("tiles", is_single=True),
     **dict.fromkeys((*DPTS, "Swin2SRImageProcessor", "ZoeDepthImageProcessor"), Form(pads=None)),

@@ -148,6 +148,7 @@ WITHOUT_PIL = (
     *("CHMv2ImageProcessor", "Inkling2ImageProcessor", "InklingImageProcessor"),
     *("NemotronH_Omni_Reasoning_V3ImageProcessor", "DepthProImageProcessor", "PPDocLayoutV4ImageProcessor"),
     *("RfDetrImageProcessor", "SLANeXtImageProcessor", "Sapiens2ImageProcessor", "UVDocImageProcessor"),
+    "Llama4ImageProcessor",
     *("Lfm2VlImageProcessor", "MiniCPMOcrImageProcessor", "MiniMaxM3VLImageProcessor", "UnlimitedOcrImageProcessor"),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
     *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),

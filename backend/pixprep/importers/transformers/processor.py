@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from pixprep.bfloat16 import Exported
 from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded, Encoded, Kept
 from pixprep.engine.decoders.pillow import array_of
@@ -149,8 +150,11 @@ class ImageProcessor:
         data = combined(self._form, processed, backend=self._backend, is_list=return_tensors is None)
         for key, value in data.items():
             is_tensor = return_tensors != "np" or isinstance(value, list)
+            is_bfloat16 = key in batch.plans and batch.plans[key].spec.dtype == "bfloat16"
+            if is_bfloat16 and return_tensors == "np":
+                raise ValueError(f'NumPy does not have bfloat16, the dtype of {key}: pass return_tensors="pt"')
             if return_tensors == "pt" or (self._backend == "torchvision" and is_tensor):
-                data[key] = _tensors(value)
+                data[key] = _tensors(value, is_bfloat16=is_bfloat16)
         with needing(_NEEDS_TRANSFORMERS):
             feature = import_module("transformers.image_processing_base").BatchFeature(
                 data, tensor_type=return_tensors, skip_tensor_conversion=[*self._form.listed]
@@ -478,9 +482,9 @@ def _raise_first(batch: Batch, indices: Sequence[int], count: int) -> None:
             raise ImageError(error.reason, f"image {index + 1} of {count}: {error.detail}")
 
 
-def _tensors(value: Any) -> Any:
+def _tensors(value: Any, *, is_bfloat16: bool = False) -> Any:
     """Return arrays, and lists of arrays, as tensors of PyTorch that share their memory."""
     if isinstance(value, np.ndarray):
         with needing(_NEEDS_TORCH):
-            return import_module("torch").from_numpy(value)
-    return [_tensors(each) for each in value] if isinstance(value, list) else value
+            return import_module("torch").from_dlpack(Exported(value) if is_bfloat16 else value)
+    return [_tensors(each, is_bfloat16=is_bfloat16) for each in value] if isinstance(value, list) else value

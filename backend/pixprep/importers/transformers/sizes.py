@@ -102,6 +102,7 @@ class Sized(NamedTuple):
         crops: Whether ``make`` supports ``do_center_crop``.
         first: Step that precedes the resize: ``rescale``, or ``normalize`` for both rescaling and normalization. The
             resize then receives float32 values. None means that the resize is the first step.
+        is_bfloat16: Whether the class rescales and normalizes in bfloat16.
     """
 
     defaults: dict[str, Any]
@@ -109,6 +110,7 @@ class Sized(NamedTuple):
     is_flagged: bool = True
     crops: bool = False
     first: Literal["rescale", "normalize"] | None = None
+    is_bfloat16: bool = False
 
 
 def _pixtral(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -606,6 +608,29 @@ def _mllama(fields: Fields, filter_: Filter, like: Like) -> Made:
     )
 
 
+def _llama4(fields: Fields, filter_: Filter, like: Like) -> Made:
+    if fields.flag("do_normalize") and not fields.flag("do_rescale"):
+        fields.refuse("do_normalize", 'requires "do_rescale": transformers raises an error without it')
+    tile = _edges(fields, "size", ("height", "width"), is_square=True)
+    if tile[0] != tile[1]:
+        fields.refuse("size", "must have equal height and width")
+    most = fields.length("max_patches", MAX_TILES)
+    by_ratio: dict[float, list[tuple[int, int]]] = {}
+    for count in range(most, 0, -1):
+        for rows in (rows for rows in range(1, count + 1) if count % rows == 0):
+            by_ratio.setdefault(rows / (count // rows), []).append((rows, count // rows))
+    resize = ResizeToTiles(
+        tile_size=tile[0],
+        grids=tuple(grid for grids in by_ratio.values() for grid in grids),
+        choose="max_scale32" if fields.flag("resize_to_max_canvas") else "scale32",
+        fit="top_left32",
+        filter=filter_,
+        like=like,
+    )
+    tiles = Tiles(tile_size=tile[0], thumbnail="last", name="pixel_values")
+    return Made([resize], [tiles, PatchGrid(tile[0], name="aspect_ratios")])
+
+
 def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
     tile = fields.length("tile_size", MAX_SIDE)
     if fields.take("vision_input_type") != "thumb+tile":
@@ -754,6 +779,11 @@ SIZED: dict[str, Sized] = {
         is_flagged=False,
     ),
     "JanusImageProcessor": Sized(_JANUS, _janus),
+    "Llama4ImageProcessor": Sized(
+        class_fields((336, 336), BILINEAR, HALF, do_convert_rgb=True, max_patches=16, resize_to_max_canvas=False),
+        _llama4,
+        is_bfloat16=True,
+    ),
     "LlavaNextImageProcessor": Sized(
         class_fields((224,), BICUBIC, CLIP, 224, do_convert_rgb=True, do_pad=True, image_grid_pinpoints=_NEXT),
         _llava,

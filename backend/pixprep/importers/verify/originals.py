@@ -20,6 +20,7 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
+from pixprep.bfloat16 import to_bfloat16
 from pixprep.errors import unreachable
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.libraries import Library, find
@@ -356,6 +357,9 @@ def _normalize(values: Array, op: ops.Normalize) -> Array:
             values = (real * scale - mean) / std
         case "fused":
             values = (real - mean * inverse) / (std * inverse)
+        case "bfloat16":
+            values = to_bfloat16(to_bfloat16(real * scale) - to_bfloat16(mean)) / to_bfloat16(std)
+            values = to_bfloat16(values)
         case _ as never:
             unreachable(never)
     return values

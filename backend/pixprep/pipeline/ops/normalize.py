@@ -8,11 +8,12 @@ from math import isfinite
 
 import numpy as np
 
+from pixprep.bfloat16 import to_bfloat16
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import need_8bit_values, need_channels, shown
 from pixprep.pipeline.ops.op import ImageOp, changed
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Clip, Float32, formula
+from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Clip, Float32, Rounded, formula
 from pixprep.spec import Arithmetic, ImageSpec, Luma, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
@@ -37,6 +38,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             (torchvision's ToTensor and Normalize, timm, Keras), ``multiply`` is ``(value * scale - mean) / std``
             (torchvision v2's ToDtype and Normalize), ``fused`` is ``(value - mean * (1 / scale)) / (std * (1 /
             scale))`` (Hugging Face), and ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
+            ``bfloat16`` is ``multiply``, with each result, ``mean`` and ``std`` rounded to bfloat16 (Llama 4).
 
         clip: Whether the values are first clipped to the range that the pixel values have before the resize.
             ``bicubic`` may exceed this range if its result is not rounded to uint8 (PP-DocLayoutV4).
@@ -146,7 +148,7 @@ def _steps_by_statistic(op: Normalize, number: Own, count: int) -> list[Arithmet
     return [ByOwn(number, zeros, ones), *_effective([Float32("subtract", mean), Float32("divide", std)])]
 
 
-def _float32_steps(op: Normalize, count: int) -> list[Float32]:
+def _float32_steps(op: Normalize, count: int) -> list[ArithmeticStep]:
     """Return the float32 operations of a ``normalize``, without operations that have no effect."""
     assert not isinstance(op.scale, str)
     mean, std, scale = _per_channel(op.mean, count), _per_channel(op.std, count), _per_channel(op.scale, count)
@@ -161,6 +163,11 @@ def _float32_steps(op: Normalize, count: int) -> list[Float32]:
             Float32("subtract", _float32_product(mean, 1 / op.scale)),
             Float32("divide", _float32_product(std, 1 / op.scale)),
         ),
+        "bfloat16": (
+            Float32("multiply", scale),
+            Float32("subtract", _bfloat16(mean)),
+            Float32("divide", _bfloat16(std)),
+        ),
         "fused_multiply": (
             Float32("subtract", tuple(m / s for m, s in zip(mean, scale, strict=True))),
             Float32("multiply", tuple(s / d for d, s in zip(std, scale, strict=True))),
@@ -168,7 +175,15 @@ def _float32_steps(op: Normalize, count: int) -> list[Float32]:
     }[op.arithmetic]
     factors = (1 / op.scale, *mean, *std) if op.arithmetic == "fused" else ()
     _check_float32(op, [*factors, *(constant for step in steps for constant in step.by)])
-    return _effective(steps)
+    effective = _effective(steps)
+    if op.arithmetic == "bfloat16":
+        return [each for step in effective for each in (step, Rounded())]
+    return [*effective]
+
+
+def _bfloat16(values: Sequence[float]) -> tuple[float, ...]:
+    """Round constants to bfloat16."""
+    return tuple(to_bfloat16(np.array(values)).tolist())
 
 
 def _effective(steps: Iterable[Float32]) -> list[Float32]:

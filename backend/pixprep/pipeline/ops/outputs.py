@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import inf
 from typing import Annotated, Literal, cast
 
+from pixprep.bfloat16 import MAX_BFLOAT16
 from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout
 from pixprep.pipeline.ops.limits import (
@@ -62,7 +63,12 @@ MAX_ROWS = 100_000
 RowCount = Annotated[int, Within(1, MAX_ROWS, " rows")]
 MIN_FLOW_SIDE = 32
 """Minimum height and width of a frame, in pixels, for OpenCV's optical flow."""
-MAX_VALUES: dict[TensorDType, float] = {"float32": 3.4028234663852886e38, "float16": 65504.0, "uint8": 255.0}
+MAX_VALUES: dict[TensorDType, float] = {
+    "float32": 3.4028234663852886e38,
+    "float16": 65504.0,
+    "bfloat16": MAX_BFLOAT16,
+    "uint8": 255.0,
+}
 """Largest finite value of each dtype."""
 
 
@@ -77,7 +83,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
     ``image_size`` precedes the tensor, the client also receives the size without the padding.
 
     Args:
-        dtype: Dtype of the tensor. ``uint8`` does not support normalized values.
+        dtype: Dtype of the tensor. ``uint8`` does not support normalized values. Arrays of ``bfloat16`` in Python are
+            uint16 with the bits of the values, because NumPy does not have this dtype: see docs/pipeline-file.md.
         layout: Order of the axes: ``chw`` (channel, height, width), ``hwc``, ``cwh`` and so on. A clip also has a frame
             axis, such as ``tchw`` or ``cthw``. Several clips of a file (``clips`` of ``decode_video``) also have a clip
             axis, such as ``ntchw`` or ``ncthw``. A ``1`` is a dimension of length 1: ``1chw`` adds such a dimension at
@@ -220,7 +227,7 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
                 "depends on the image: use the op pad before normalize"
             )
         levels = as_tuple(self.pad_level) * (len(plan.channels) // len(as_tuple(self.pad_level)))
-        value = tuple(float(values[int(level)]) for values, level in zip(plan.table, levels, strict=True))
+        value = tuple(float(values[int(level)]) for values, level in zip(spec.floats(plan.table), levels, strict=True))
         value = value[: spec.channels] if spec.fourth is None else (*value, spec.fourth)
         return replace(plan, spec=replace(spec, padding=spec.padding._replace(value=value)))
 

@@ -30,6 +30,8 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
 
     - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
     - ``scale``: the grid that enlarges the image least, or shrinks it least if all grids shrink it (Command A Vision).
+    - ``scale32``: the same, computed in float32 (Llama 4). ``max_scale32`` instead chooses the grid that enlarges the
+      image most, if any grid enlarges it (``resize_to_max_canvas`` of Llama 4).
     - ``resolution``: the grid that preserves the largest number of the image's pixels, then the grid with the smallest
       padding (LLaVA-NeXT, LLaVA-OneVision).
     - ``coverage``: the grid with the fewest tiles that cover 90 % of the image's pixels (Ovis 2).
@@ -45,7 +47,8 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
         choose: Criterion, see above.
         fit: How the image fills the grid: ``stretch`` changes its aspect ratio. ``center`` keeps it, and pads the image
             with black pixels on all sides (LLaVA-NeXT). ``top_left`` also keeps it, enlarges the image at most to one
-            tile, and pads it with black pixels at the bottom and on the right (Llama 3.2 Vision).
+            tile, and pads it with black pixels at the bottom and on the right (Llama 3.2 Vision). ``top_left32`` does
+            the same in float32 (Llama 4); with ``max_scale32``, the image is enlarged to the whole grid.
         keep_small: Whether an image that fits into one tile without being shrunk becomes one tile, even if
             ``min_tiles`` is larger (DeepSeek-OCR 2).
         filter, antialias, like: as in ``resize``.

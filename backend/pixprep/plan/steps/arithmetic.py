@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pixprep.bfloat16 import to_bfloat16
 from pixprep.spec import Own
 
-Operation = Literal["affine", "subtract", "multiply", "divide", "by_own", "clip"]
+Operation = Literal["affine", "subtract", "multiply", "divide", "by_own", "clip", "bfloat16"]
 _FLOAT32: dict[str, tuple[Any, str]] = {
     "subtract": (np.subtract, "-"),
     "multiply": (np.multiply, "*"),
@@ -115,6 +116,28 @@ class Float32(ArithmeticStep):
     def text(self, value: str, channel: int) -> str:
         """See ``ArithmeticStep``."""
         return f"{value} {_FLOAT32[self.kind][1]} {self.by[channel]:.6g}"
+
+
+@dataclass(frozen=True)
+class Rounded(ArithmeticStep):
+    """Arithmetic step that rounds values to bfloat16, with ties to even."""
+
+    operation: ClassVar[Operation] = "bfloat16"
+
+    @property
+    def operands(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """See ``ArithmeticStep``. This step does not have operands."""
+        return (), ()
+
+    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+        """See ``ArithmeticStep``."""
+        del own
+        return to_bfloat16(values)
+
+    def text(self, value: str, channel: int) -> str:
+        """See ``ArithmeticStep``."""
+        del channel
+        return f"bfloat16({value})"
 
 
 @dataclass(frozen=True)

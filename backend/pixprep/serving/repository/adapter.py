@@ -42,6 +42,7 @@ _PIPELINE_TYPES: dict[DType, str] = {
     "int32": "INT32",
     "int64": "INT64",
     "bool": "BOOL",
+    "bfloat16": "BFLOAT16",
 }
 _REALS = ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16")
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))

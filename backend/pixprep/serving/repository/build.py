@@ -213,6 +213,11 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     files |= {f"1/{file}": content for file, content in weights.items()}
     for head, label_file in label_files.items():
         files[label_file] = "".join(f"{label}\n" for label in heads.get(head, classes))
+    if classifier != "tensorrt" and (short := [each.name for each in model.inputs if each.data_type == "TYPE_BF16"]):
+        raise PipelineError(
+            f'{model.source}: input "{short[0]}" is bfloat16, which ONNX Runtime accepts only inside a model: set '
+            '"dtype": "float32" in the pipeline, so that build adds a Cast, or use --classifier tensorrt'
+        )
     if classifier != "tensorrt":
         files["1/model.py"] = onnx_classifier()
     steps = [

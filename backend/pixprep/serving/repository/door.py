@@ -135,7 +135,7 @@ def raw_pixel_tensors(pipeline: Pipeline) -> list[str]:
         for name, plan in pipeline.plan.outputs.items()
         if isinstance(plan, TensorPlan)
         and not plan.calls  # a custom operator may return any values
-        and plan.spec.dtype in ("float32", "float16")
+        and plan.spec.dtype in ("float32", "float16", "bfloat16")
         and (extremes(pipeline, name) == (0, 255)).all()
     ]
 

@@ -31,7 +31,7 @@ from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES,
 from pixprep.spec import DType, FlagDType, Layout, SizeDType, TensorSpec
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
-_TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "uint8")
+_TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "bfloat16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
 OPS_OF_INPUTS = {
     "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',

@@ -50,6 +50,7 @@ TRITON_TYPES: dict[DType, str] = {
     "int32": "TYPE_INT32",
     "int64": "TYPE_INT64",
     "bool": "TYPE_BOOL",
+    "bfloat16": "TYPE_BF16",
 }
 _INPUT_TYPES = {
     "float32": "TYPE_FP32",

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+from pixprep.bfloat16 import Exported
 from pixprep.engine.batch import Batch
 from pixprep.engine.engine import Engine
 from pixprep.pipeline.pipeline import Pipeline
@@ -123,6 +124,7 @@ class TritonPythonModel:
         if is_on_gpu:
             pb_utils.Logger.log_info(f"{args['model_name']}: images are decoded by {self._engine.decoders}")
         self._each_s = IMAGE_S if pipeline.plan.clip is None else IMAGE_S + options.engine.limits.max_decode_s
+        self._bfloat16 = {name for name, each in pipeline.outputs.items() if each.spec.dtype == "bfloat16"}
         self._stays_on_gpu = is_on_gpu and options.outputs == "gpu"
         gpu = args["model_instance_device_id"]
         if self._stays_on_gpu and (problem := pool.gpu_output_problem(pipeline, config, gpu=gpu)):
@@ -251,19 +253,20 @@ class TritonPythonModel:
     def _empty(self, outputs: Sequence[str]) -> list[Any]:
         """Return empty tensors for a photo without boxes. Their first dimension and their open dimensions are 0."""
         specs = {name: output.spec for name, output in self._pipeline.outputs.items()}
-        empty = {
-            name: np.empty((0, *(max(0, side) for side in spec.shape)), spec.dtype) for name, spec in specs.items()
-        }
+        shapes = {name: (0, *(max(0, side) for side in spec.shape)) for name, spec in specs.items()}
+        empty = {name: np.empty(shape, specs[name].array_dtype) for name, shape in shapes.items()}
         empty[model_config.STATUS_NAME] = np.empty((0, 1), np.object_)
-        return [pb_utils.Tensor(name, empty[name]) for name in outputs]
+        return [self._tensor(name, empty[name]) for name in outputs]
 
     def _tensor(self, name: str, rows: Any) -> Any:
         """Convert rows of the batch to a Triton tensor. Rows in host memory are not copied, as they are contiguous."""
-        if isinstance(rows, np.ndarray):
+        on_host = isinstance(rows, np.ndarray)
+        rows = rows if on_host or self._stays_on_gpu else rows.get()
+        if name in self._bfloat16:
+            return pb_utils.Tensor.from_dlpack(name, Exported(rows))
+        if on_host or not self._stays_on_gpu:
             return pb_utils.Tensor(name, rows)
-        if self._stays_on_gpu:
-            return pb_utils.Tensor.from_dlpack(name, rows)
-        return pb_utils.Tensor(name, rows.get())
+        return pb_utils.Tensor.from_dlpack(name, rows)
 
     def finalize(self) -> None:
         """Release all resources. Triton calls this method when it unloads the model."""

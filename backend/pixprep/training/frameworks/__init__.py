@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
+from pixprep.bfloat16 import Exported
 from pixprep.engine.batch import Batch
-from pixprep.errors import SetupError
+from pixprep.errors import PipelineError, SetupError
 from pixprep.registry import load
 from pixprep.training.order import Order
 
@@ -80,11 +81,17 @@ def handed_over(batch: Batch, names: Sequence[str], name: Library, *, is_padded:
         options: Options of the library's ``converted``.
     """
     convert = library(name).converted
-    return chosen(
-        names,
-        (*batch.outputs, *batch.fields),
-        lambda each: convert(_found(batch, each, is_padded=is_padded), **options),
-    )
+
+    def found(each: str) -> Any:
+        value = _found(batch, each, is_padded=is_padded)
+        return convert(mapped(value, Exported) if is_bfloat16(batch, each) and name != "cupy" else value, **options)
+
+    return chosen(names, (*batch.outputs, *batch.fields), found)
+
+
+def is_bfloat16(batch: Batch, name: str) -> bool:
+    """Return whether an output contains the bits of bfloat16 values."""
+    return name in batch.outputs and name in batch.plans and batch.plans[name].spec.dtype == "bfloat16"
 
 
 def chosen(names: Sequence[str], all_names: Sequence[str], value: Callable[[str], Any]) -> Any:
@@ -101,6 +108,10 @@ def value(batch: Batch, name: str, *, is_padded: bool = False) -> Any:
     Lists of images and of masks are padded and stacked into one array. Other lists of arrays are padded only if
     ``is_padded`` is set.
     """
+    if is_bfloat16(batch, name):
+        raise PipelineError(
+            f'"{name}" is bfloat16, which NumPy does not have: use "dtype": "float32" in tensor, and cast the result'
+        )
     is_image = name in batch.outputs or batch.is_mask(name)
     return _found(batch, name, is_padded=is_padded or is_image)
 

@@ -20,4 +20,4 @@ def converted(value: Any, *, device: Any = None, dtype: Any = None) -> Any:
 def _array(array: Any, device: Any, dtype: Any) -> Any:
     found = jax.dlpack.from_dlpack(array)
     found = found if device is None else jax.device_put(found, device)
-    return found if dtype is None or array.dtype.kind != "f" else found.astype(dtype)
+    return found if dtype is None or not jax.numpy.issubdtype(found.dtype, jax.numpy.floating) else found.astype(dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from pixprep.bfloat16 import Exported
 from pixprep.engine.batch import Batch
 from pixprep.errors import DataError
 from pixprep.training.frameworks import Batches, checked_names, chosen, is_array, mapped, value
@@ -30,6 +31,8 @@ def _tensor(array: Any) -> Any:
 
     TensorFlow 2.21 aborts the process when it reads shared memory that is not aligned to 64 bytes.
     """
+    if isinstance(array, Exported):
+        return tf.bitcast(_tensor(array.array), tf.bfloat16)
     if isinstance(array, np.ndarray) and (array.ctypes.data % ALIGNMENT or not array.flags.c_contiguous):
         return tf.constant(array)
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
