@@ -116,3 +116,11 @@ def test_per_request_inputs_are_explained():
         assert line in lines, line
     assert "  turned: bool [n, 1], one row per image" in explained(pp.decode(), *tail)
     assert not any("inputs" in line for line in explained(pp.decode(), pp.letterbox(8, 8), pp.tensor()))
+
+
+def test_the_size_of_frames_that_depends_on_their_number_has_an_example():
+    budget = pp.resize_to_pixels(multiple=16, max_pixels=400_000, frames="clip", temporal_patch_size=2)
+    pipeline = pp.Pipeline([pp.decode_video(frames=64, rate=2), budget, pp.patches(16, temporal_patch_size=2)])
+    text = explain(pipeline)
+    assert "up to 64 x ? x ? rgb" in text
+    assert "e.g. 480 x 640, 20 frames: resized to 112 x 160" in text

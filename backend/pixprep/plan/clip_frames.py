@@ -97,6 +97,11 @@ class Sampling:
             return max(int(self.by * 25) + 2, self.frames)
         return int((self.frames - 1) / self.by * 25) + 2 if self.rule == "fps" else self.frames
 
+    @property
+    def example(self) -> int:
+        """Number of frames that are selected from a clip of ten seconds, for the rules whose number depends on it."""
+        return self.frames if self.rate is None else max(self.min_frames, min(self.frames, int(10 * self.rate)))
+
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = (), rate: float = 25.0) -> list[int]:
         """Return the indices of the selected frames, in ascending order within each clip.
 

@@ -9,7 +9,9 @@ from pixprep.pipeline.file import settings
 from pixprep.pipeline.ops import FirstOp, op_name
 from pixprep.pipeline.ops.choices import described
 from pixprep.pipeline.pipeline import Pipeline
+from pixprep.plan.draws.philox import EXAMPLE
 from pixprep.plan.folding import Geometry
+from pixprep.plan.inputs import Drawing
 from pixprep.plan.output_plans import OutputPlan
 from pixprep.plan.plan import Plan
 from pixprep.spec import InputSpec
@@ -45,11 +47,12 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines.append(f"  e.g. {height} x {width}: at 1/{_denominator(plan, height, width)}")
     if unsupported := plan.unsupported_by_cuda:
         lines.append(f'  with device="gpu", the CPU runs this pipeline: no CUDA kernels for {", ".join(unsupported)}')
+    frames = 1 if plan.clip is None else plan.clip.sampling.example
     for name in plan.outputs:
         spec = pipeline.outputs[name].spec
         lines += ["", f"  {name}: {spec}, {spec.n_bytes:,} bytes per image"]
         for label, leaf in _leaves(plan):
-            own = list(_output(leaf.outputs[name], height, width))
+            own = list(_output(leaf.outputs[name], height, width, frames))
             lines += [f"    {label}", *(f"      {line}" for line in own)] if label else [f"    {line}" for line in own]
     for name, annotation in plan.annotations.items():
         lines += ["", f"  {name}: {annotation.meaning}"]
@@ -76,10 +79,10 @@ def _rows(spec: InputSpec, plan: Plan) -> str:
     return ", one row per box" if plan.takes_boxes else ", one row per image"
 
 
-def _output(output: OutputPlan, height: int, width: int) -> Iterator[str]:
+def _output(output: OutputPlan, height: int, width: int, frames: int) -> Iterator[str]:
     if output.geometry is not None:
         yield from output.geometry.words()
-        yield from _example(output.geometry, height, width)
+        yield from _example(output.geometry, height, width, frames)
     yield from output.described()
 
 
@@ -98,9 +101,9 @@ def op_words(pipeline: Pipeline) -> list[str]:
     return [described(op, image, before) for op, image in zip(pipeline.side_ops, pipeline.images, strict=True)]
 
 
-def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
+def _example(geometry: Geometry, height: int, width: int, frames: int) -> Iterator[str]:
     try:  # if the geometry depends on inputs, the example assumes the whole image without mirroring
-        placement = geometry.place(height, width)
+        placement = geometry.place(height, width, Drawing(EXAMPLE, frames=frames))
     except ImageError as error:
         yield f"e.g. an image of {height} x {width} is rejected: {error}"
         return
@@ -123,7 +126,9 @@ def _example(geometry: Geometry, height: int, width: int) -> Iterator[str]:
         steps.append(f"of which only {_window(region)} are used")
     if placement.canvas != _size(region) and 0 not in _size(region) and not is_whole:
         steps.append(f"placed at row {placement.at[0]}, column {placement.at[1]}")
-    yield f"e.g. {height} x {width}: {', '.join(steps) or 'unchanged'}"
+    is_by_frames = geometry.resize is not None and geometry.resize.of_frames(frames) is not geometry.resize
+    clip = f", {frames} frames" if is_by_frames else ""
+    yield f"e.g. {height} x {width}{clip}: {', '.join(steps) or 'unchanged'}"
 
 
 def _size(box: tuple[int, int, int, int]) -> tuple[int, int]:
