@@ -2,9 +2,11 @@
 image.
 """
 
+import copy
 import pickle
 from importlib.util import find_spec
 from threading import Thread
+from types import MethodType
 
 import numpy as np
 import pytest
@@ -318,8 +320,34 @@ PROCESSORS = {
 """Processors with a tokenizer: the image processor, the placeholder of an image, and further arguments."""
 
 
+def check_uses_of_inference_engines(whole, own, folder):
+    """Check what vLLM and SGLang do with a processor, according to their source code, besides calling it."""
+    ours, sizes = whole.image_processor, [(100, 100), (300, 100), (500, 330)]
+    if hasattr(whole, "_get_num_multimodal_tokens"):
+        counts = whole._get_num_multimodal_tokens(image_sizes=sizes)
+        whole.image_processor = own
+        assert counts == whole._get_num_multimodal_tokens(image_sizes=sizes)
+        whole.image_processor = ours
+    for field in ("patch_size", "merge_size", "temporal_patch_size", "max_image_size", "max_patches", "do_pad"):
+        assert getattr(ours, field, None) == getattr(own, field, None), field
+    for edge in ("height", "width", "shortest_edge", "longest_edge"):
+        assert getattr(ours.size, edge) == getattr(own.size, edge)
+    assert not isinstance(ours, transformers.image_processing_utils.BaseImageProcessor)  # SGLang would pass a device
+    saved = type(own)(**whole.to_dict()["image_processor"]).to_dict()
+    assert {field: saved[field] for field in own.to_dict()} == own.to_dict()
+    assert type(own).__name__ in repr(whole)
+    whole.save_pretrained(folder)
+    assert type(whole).from_pretrained(folder).image_processor.to_dict() == saved
+    photo, expected = images(1), own(images(1), return_tensors="np")
+    for copied in (copy.deepcopy(whole), pickle.loads(pickle.dumps(whole))):  # noqa: S301
+        assert difference(copied.image_processor(photo, return_tensors="np"), expected) is None
+    plain = copy.deepcopy(ours)
+    plain.preprocess = MethodType(lambda _, *given, **options: {**ours.preprocess(*given, **options), "x": 1}, plain)
+    assert plain.preprocess(photo, return_tensors="np")["x"] == 1  # vLLM replaces the method for Pixtral
+
+
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_a_whole_processor_returns_the_same_with_a_replaced_image_processor(name):
+def test_a_whole_processor_returns_the_same_with_a_replaced_image_processor(name, tmp_path):
     image_processor, placeholder, arguments = PROCESSORS[name]
     own, ours = pair(image_processor, **CASES[image_processor])
     if name.startswith("Qwen"):
@@ -336,6 +364,7 @@ def test_a_whole_processor_returns_the_same_with_a_replaced_image_processor(name
     assert (
         not placeholder or expected["input_ids"].shape[1] > 10
     )  # the sizes of the images define the number of placeholders
+    check_uses_of_inference_engines(whole, own, tmp_path)
     encoded = [png(np.asarray(each)) for each in images(2)]
     given["images"] = encoded if isinstance(pictures[0], Image.Image) else [encoded[:1], encoded[1:]]
     assert difference(whole(**given), expected) is None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from threading import Lock
@@ -69,6 +70,10 @@ class ImageProcessor:
     Raises:
         PipelineError: The configuration is not supported, and ``original`` is None.
     """
+
+    def __new__(cls, *_arguments: Any, **_options: Any) -> ImageProcessor:  # noqa: PYI034
+        """Create an object that a whole processor of transformers can save."""
+        return object.__new__(_savable() if cls is ImageProcessor else cls)
 
     def __init__(
         self,
@@ -242,6 +247,9 @@ class ImageProcessor:
             raise AttributeError(f"the ImageProcessor of {self._name} does not have the attribute {name!r}")
         return value
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ImageProcessor.__new__, (ImageProcessor,), self.__getstate__()
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_by_process": {}, "_pipelines": {}}
 
@@ -312,6 +320,19 @@ class ImageProcessor:
             batch = engine.run_batch(encoded)
         _raise_first(batch, range(len(leaves)), len(leaves))
         return batch, engine.tensors[0]
+
+
+@lru_cache(1)
+def _savable() -> type[ImageProcessor]:
+    """Return the class with a base class that ``save_pretrained`` of a whole processor of transformers requires.
+
+    Without transformers, the class is returned unchanged.
+    """
+    try:
+        mixin = import_module("transformers.utils").PushToHubMixin
+    except ImportError:
+        return ImageProcessor
+    return type("ImageProcessor", (ImageProcessor, mixin), {"__module__": __name__, "_auto_class": None})
 
 
 class _Engines:
