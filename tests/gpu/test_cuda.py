@@ -94,7 +94,7 @@ def test_the_kernels_equal_the_cpu_bit_for_bit(folder, every):
             how = resampling(plan.geometry.resize, plan.geometry.place(*image.shape[:2]))
             seen.add((launch.is_fast(plan), how.passes))
             count += 1
-    assert seen == {(True, "fixed"), *((False, passes) for passes in ("fixed", *PASSES))}
+    assert seen == {(True, "fixed"), *((False, passes) for passes in ("fixed", "float_pairs", *PASSES))}
     assert count > 3000 // every
 
 
