@@ -48,7 +48,8 @@ def _call(call: Extern, array: Any, **result: Any) -> Any:
     """See ``staged.Run``."""
     if "cupy" not in call.operator.arrays:
         return call.run(array, **result)
-    return cupy.ascontiguousarray(call.run(cupy.asarray(array), **result)).get()
+    made = cupy.ascontiguousarray(call.run(cupy.asarray(array), **result))
+    return made.get()
 
 
 def _pinned(shape: Sequence[int], dtype: Any) -> Any:
