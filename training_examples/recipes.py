@@ -63,6 +63,20 @@ def detection(*ops: Op, **boxes: Any) -> list[Op]:
     return [*ops, pp.boxes(only="training", **boxes), *tensor()]
 
 
+def fit(which: str) -> Op:
+    """Return the resize before a mosaic: both sides fit into 640 pixels, or the longer one is rounded up to them."""
+    if which == "longer":
+        return pp.resize(640, side="longer", rounding="up", like="opencv")
+    return pp.resize(height=640, width=640, mode="fit", like="opencv")
+
+
+def after_mosaic(like: str, degrees: float, scale: tuple[float, float], shear: Any = None) -> Op:
+    """Return the affine transform that follows a mosaic."""
+    moved = (-0.1, 0.1, -0.1, 0.1)
+    sizes = {"keep_ratio": True, "height": 640, "width": 640, "like": like, "fill": 114}
+    return pp.random_warp(degrees, moved, scale * 2, shear, **sizes)
+
+
 def randaugment(num_ops: int, magnitude: int) -> Op:
     """Return timm's RandAugment ``rand-m{magnitude}-n{num_ops}-mstd0.5-inc1``."""
     return pp.timm_rand_augment(
@@ -71,6 +85,8 @@ def randaugment(num_ops: int, magnitude: int) -> Op:
 
 
 FLIP = pp.random_flip()
+CROP = pp.random_crop(640, pad_if_needed=True, fill=114)
+YOLO_WARP = after_mosaic("ultralytics", 0, (0.5, 1.5))
 SIMCLR = pp.color_jitter(0.8, 0.8, 0.8, 0.2, like="torchvision")
 BYOL = pp.color_jitter(0.4, 0.4, 0.2, 0.1, like="torchvision")
 HSV = pp.random_hue_saturation_value(5, 30, 30)
@@ -168,15 +184,68 @@ RECIPES = {
         {"group_by": "aspect"},
     ),
     "large-scale-jitter": Recipe(
-        [
-            pp.scale_jitter(1024, 1024),
-            pp.random_crop(1024, pad_if_needed=True),
-            FLIP,
-            pp.boxes(only="training", pad=100),
-            pp.masks(),
-            *tensor(),
-        ],
-        {"mix": pp.CopyPaste(p=0.5)},
+        [pp.center_crop(1024), pp.boxes(only="training", pad=100), pp.masks(), *tensor()],
+        {"mix": [pp.scale_jitter(1024, 1024), pp.random_crop(1024, pad_if_needed=True), FLIP, pp.CopyPaste(p=0.5)]},
+    ),
+    "yolox": Recipe(
+        detection(FLIP, pp.letterbox(640, 640, like="opencv")),
+        {
+            "mix": pp.Chain(
+                [
+                    fit("fit"),
+                    pp.Mosaic(height=640),
+                    after_mosaic("yolox", 10, (0.1, 2.0), (-2, 2, -2, 2)),
+                    pp.MixUp(
+                        partner=[
+                            [fit("fit"), pp.pad(640, 640, fill=114, anchor="top_left")],
+                            [
+                                pp.scale_jitter(scale_range=(0.5, 1.5), like="opencv"),
+                                FLIP,
+                                pp.pad(640, 640, anchor="top_left", larger="keep"),
+                                pp.random_crop(640),
+                            ],
+                        ]
+                    ),
+                ],
+                until=285,
+            )
+        },
+    ),
+    "ultralytics": Recipe(
+        detection(pp.random_hue_saturation_value(3, 178, 102, 1.0), FLIP, pp.center_crop(640)),
+        {
+            "mix": pp.Chain(
+                [
+                    fit("longer"),
+                    pp.Mosaic(height=640),
+                    after_mosaic("ultralytics", 0, (0.5, 1.5)),
+                    pp.MixUp(p=0.1, alpha=32),
+                ],
+                until=90,
+                then=[pp.letterbox(640, 640, like="opencv"), after_mosaic("ultralytics", 0, (0.5, 1.5))],
+            )
+        },
+    ),
+    "rtmdet": Recipe(
+        detection(pp.center_crop(640)),
+        {
+            "mix": pp.Chain(
+                [
+                    fit("fit"),
+                    pp.Mosaic(height=640, recent=40),
+                    pp.scale_jitter(1280, 1280, scale_range=(0.1, 2.0), like="opencv"),
+                    CROP,
+                    FLIP,
+                    pp.MixUp(recent=20),
+                ],
+                until=280,
+                then=[
+                    pp.scale_jitter(640, 640, like="opencv"),
+                    pp.random_crop(640, pad_if_needed=True, fill=114),
+                    FLIP,
+                ],
+            )
+        },
     ),
     # semantic segmentation, depth and restoration
     "deeplab": Recipe(
