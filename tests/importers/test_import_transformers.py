@@ -4,6 +4,8 @@ Each field is tested by its name. The tests in tests/parity compare the pixels w
 """
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -269,3 +271,35 @@ def test_an_unreadable_file_is_named(tmp_path):
     assert refusal(from_transformers, tmp_path / "missing.json").startswith("missing.json: cannot be read")
     write(tmp_path, "preprocessor_config.json", clip(224) | {"warp": 3})
     assert refusal(from_transformers, tmp_path) == 'preprocessor_config.json: "warp": 3 is not supported'
+
+
+TOWERS = {
+    "Qwen2-VL": ({"image_processor_type": "Qwen2VLImageProcessor"}, "image_grid_thw", 1 / 4),
+    "Qwen2.5-VL": (
+        {"image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 12_845_056},
+        *("image_grid_thw", 1 / 4),
+    ),
+    "Qwen3-VL": (
+        {"image_processor_type": "Qwen2VLImageProcessor", "patch_size": 16}
+        | {"size": {"shortest_edge": 65_536, "longest_edge": 16_777_216}},
+        *("image_grid_thw", 1 / 4),
+    ),
+    "InternVL": (
+        {"image_processor_type": "GotOcr2ImageProcessor", "crop_to_patches": True, "max_patches": 12}
+        | {"size": {"height": 448, "width": 448}},
+        *("num_patches", 256),
+    ),
+    "Gemma 4": ({"image_processor_type": "Gemma4ImageProcessor"}, "num_soft_tokens_per_image", 1),
+}
+
+
+def test_the_numbers_of_tokens_in_the_docs_follow_from_the_pipelines():
+    page = (Path(__file__).parents[2] / "docs" / "vision-language.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w. -]+)[^|]*\|[^|]*\| (\d+) \| (\d+) \| (\d+) \|$", page, re.MULTILINE)
+    assert [name.strip() for name, *_ in rows] == [*TOWERS]
+    for name, *shown in rows:
+        config, output, factor = TOWERS[name.strip()]
+        plan = from_transformers(config).plan
+        for count, (width, height) in zip(shown, ((640, 480), (1920, 1080), (4000, 3000)), strict=True):
+            numbers = plan.numbers[output].numbers(height, width, plan.place(height, width).placements[output])
+            assert int(np.prod(numbers) * factor) == int(count), (name, width)
