@@ -8,8 +8,10 @@ from PIL import Image, ImageOps
 
 import pixprep as pp
 from pixprep.errors import PipelineError
+from support.asking import ask
 from support.images import scene
 
+LEVELS = pp.tensor(dtype="uint8", layout="hwc", max_size=256)
 FILTERS = ("box", "bilinear", "hamming", "bicubic", "lanczos", "nearest")
 COLOR = (114, 3, 9)
 
@@ -59,6 +61,59 @@ def shrunk(rng, image, size, name):
     small = image.copy()
     small.thumbnail(size, Image.Resampling[name.upper()], reducing_gap=None)
     return [pp.resize_by_rule(rule="pillow_thumbnail", size=size[1], width=size[0], filter=name)], small
+
+
+def encoded(image, kind, index):
+    """Encode an image; the JPEGs have different chroma sampling, and every third is progressive."""
+    file, fields = io.BytesIO(), {}
+    if kind == "JPEG":
+        fields = {"quality": 70, "progressive": index % 3 == 0, "subsampling": index % 3}
+    image.save(file, kind, **fields)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("kind", "draft"), [("PNG", False), ("JPEG", False), ("JPEG", True)])
+def test_a_thumbnail_with_a_reducing_gap_is_reproduced(kind, draft):
+    """``Image.reduce`` and ``Image.draft`` change the pixels of nearly every image before the resize."""
+    rng, changed = np.random.default_rng(8), 0
+    for index in range(50):
+        height, width = map(int, rng.integers(20, 1400, 2))
+        size = tuple(map(int, rng.integers(2, 150, 2)))
+        file, name = encoded(Image.fromarray(scene(height, width)), kind, index), FILTERS[index % 5]
+        image = Image.open(io.BytesIO(file))
+        image = image if draft else image.convert("RGB")
+        image.thumbnail(size, Image.Resampling[name.upper()])
+        fields = {"rule": "pillow_thumbnail", "size": size[1], "width": size[0], "filter": name}
+        op = pp.resize_by_rule(**fields, reducing_gap=2.0, draft=draft)
+        found, plain = (
+            ask([pp.decode(apply_exif_orientation=not draft), each, LEVELS], file)["tensor"]
+            for each in (op, pp.resize_by_rule(**fields))
+        )
+        np.testing.assert_array_equal(found, np.asarray(image), f"{(height, width)} {size} {name}")
+        changed += not np.array_equal(plain, found)
+    assert changed > 25
+
+
+def test_the_two_resizes_of_surya_are_reproduced():
+    lanczos = Image.Resampling.LANCZOS
+    for index, (height, width) in enumerate([(700, 500), (90, 80), (300, 1300), (96, 1000)]):
+        image = Image.fromarray(scene(height, width))
+        file = encoded(image, "PNG", index)
+        image.thumbnail((96, 96), lanczos)
+        first = pp.resize_by_rule(rule="pillow_thumbnail", size=96, filter="lanczos", reducing_gap=2.0)
+        second = pp.resize_by_rule(rule="square", size=96, filter="lanczos", again=True)
+        found = ask([pp.decode(), first, second, LEVELS], file)["tensor"]
+        np.testing.assert_array_equal(found, np.asarray(image.resize((96, 96), lanczos)))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "P", "LA", "1", "CMYK"])
+def test_an_image_that_pillow_resizes_in_a_different_mode_is_rejected(mode):
+    file = encoded(Image.fromarray(scene(60, 50)).convert(mode), "TIFF" if mode == "CMYK" else "PNG", 0)
+    op = pp.resize_by_rule(rule="pillow_thumbnail", size=16, reducing_gap=2.0, draft=True)
+    with pp.Engine(pp.Pipeline([pp.decode(apply_exif_orientation=False), op, LEVELS])) as engine:
+        (error,) = engine.run_batch([file]).errors
+    assert error.reason == "UNSUPPORTED"
+    assert f"Pillow's mode {mode}, which Pillow resizes" in error.detail
 
 
 @pytest.mark.parametrize("call", [resized, fitted, padded, shrunk])

@@ -22,6 +22,7 @@ from pixprep.spec import ImageSpec, InputSpec, TensorSpec
 MAX_NAME = 128
 MAX_OUTPUT_BYTES = (1 << 31) - 1
 """Maximum size in bytes of the outputs of an image or a batch, which is gRPC's maximum for a response."""
+_DRAFT = '"draft" of resize_by_rule requires'
 RESERVED_NAMES = ("image", "status")
 """Names that an op must not have. ``image`` is the input with the encoded images, and ``status`` is the output that the
 setting ``on_error`` adds if it is ``zero``."""
@@ -216,7 +217,27 @@ def compile_side(
         _check_input(name, [*names, *outputs, *annotations], annotations)
     first = compiled[0].op
     assert isinstance(first, FirstOp)
-    return CompiledSide(tuple(compiled), outputs, first.plan(outputs=plans, annotations=annotations, inputs=inputs))
+    plan = first.plan(outputs=plans, annotations=annotations, inputs=inputs)
+    _check_gap(plan)
+    return CompiledSide(tuple(compiled), outputs, plan)
+
+
+def _check_gap(plan: Plan) -> None:
+    """Raise PipelineError if a ``reducing_gap`` would affect an output without it, or images that are not decoded."""
+    for leaf in plan.leaves if plan.has_gap else ():
+        gaps = [None if each.resize is None else each.resize.gap for each in leaf.geometries]
+        gap = next((each for each in gaps if each is not None), None)
+        if gap is None:
+            continue
+        for is_wrong, problem in (
+            (plan.takes or plan.clip, '"reducing_gap" requires that the pipeline begins with decode'),
+            (len(gaps) > 1, '"reducing_gap" requires that all outputs have the same resize'),
+            (gap.requested and plan.apply_exif_orientation, f'{_DRAFT} "apply_exif_orientation": false in decode'),
+            (gap.requested and plan.is_gray, f'{_DRAFT} a "color" of decode other than gray'),
+            (plan.chroma == "fast" or plan.idct == "fast", '"reducing_gap" requires the default "chroma" and "idct"'),
+        ):
+            if is_wrong:
+                raise PipelineError(f"ops: {problem}")
 
 
 def _check_annotations(compiled: Sequence[Node], where: str) -> None:

@@ -16,7 +16,7 @@ from pixprep.plan.draws.augments import Augment, RandomStep
 from pixprep.plan.draws.philox import Words
 from pixprep.plan.inputs import Requested, is_given
 from pixprep.plan.parts import Extent, Fitted, Roi
-from pixprep.plan.placement import Span
+from pixprep.plan.placement import ReducingGap, Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.sizes import PixelBudget, Sizer, detr_size, max_detr_side
@@ -367,6 +367,7 @@ class Resize(Traits):
         roi: Region of the image that is resized. None means the whole image.
         order: Channel order in which the library receives the image.
         sizer: Rule that computes the size of the result instead of ``rule``.
+        gap: Reduction of the decoded image before the resize. None means that it is not reduced.
         arithmetic: Steps that convert pixel values to the float32 values that are resized, in the channel order of the
             image. Only profiles that resize float32 values support them.
     """
@@ -387,6 +388,7 @@ class Resize(Traits):
     roi: Roi | Fitted | None = None
     order: Order = Order.AS_DECODED
     sizer: Sizer | None = None
+    gap: ReducingGap | None = None
     arithmetic: tuple[ArithmeticStep, ...] = ()
     moves: ClassVar[bool] = True
     keeps_gray: ClassVar[bool] = True
@@ -632,4 +634,5 @@ class Resize(Traits):
         to += "" if self.multiple == 1 else f", multiples of {self.multiple}"
         antialias = ", antialiased" if self.antialias and self.filter != "nearest" else ""
         part = "" if self.roi is None or is_given(self.drawn) else f"{self.roi} "
-        return f"resize {part}{to} ({self.filter}{antialias}; exactly {PROFILES[self.like].title}'s values)"
+        first = "" if self.gap is None else f"; {self.gap}"
+        return f"resize {part}{to} ({self.filter}{antialias}{first}; exactly {PROFILES[self.like].title}'s values)"

@@ -98,6 +98,7 @@ class TensorPlan:
         found += ["luma"] * (self.luma is not None)
         is_rounded = self.spec.dtype == "bfloat16" or any(step.operation == "bfloat16" for step in self.arithmetic)
         found += ["bfloat16"] * (is_rounded and self.is_real)
+        found += ["reducing_gap"] * (self.geometry.resize is not None and self.geometry.resize.gap is not None)
         found += [f"the operator {each.operator}" for each in self.operators]
         return tuple(dict.fromkeys(found))
 

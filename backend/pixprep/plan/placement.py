@@ -15,8 +15,50 @@ from pixprep.plan.steps.levels import Erase, LevelStep
 
 
 @dataclass(frozen=True)
+class ReducingGap:
+    """Reduction of the decoded image by integer factors before its resize, as Pillow's ``reducing_gap`` specifies.
+
+    Attributes:
+        gap: Minimum ratio of the reduced size to the size of the result.
+        requested: Size (height, width) that ``Image.thumbnail`` receives, if a JPEG is also decoded at a reduced size
+            (``Image.draft``), or None.
+        resized: Size (height, width) of the result.
+    """
+
+    gap: float
+    requested: tuple[int, int] | None
+    resized: tuple[int, int] = (1, 1)
+
+    def __str__(self) -> str:
+        draft = "and JPEGs are decoded at 1/2, 1/4 or 1/8" * (self.requested is not None)
+        return f"first reduced by integer factors to at least {self.gap:g} times the size{', ' * bool(draft)}{draft}"
+
+    @property
+    def draft(self) -> tuple[int, int] | None:
+        """Minimum size (height, width) at which a JPEG is decoded, or None."""
+        return (
+            None if self.requested is None else (int(self.requested[0] * self.gap), int(self.requested[1] * self.gap))
+        )
+
+    def denominator(self, height: int, width: int) -> int:
+        """Return the number 1, 2, 4 or 8: a JPEG of this size is decoded at 1/number of its size."""
+        if self.draft is None:
+            return 1
+        scale = min(height // self.draft[0], width // self.draft[1])
+        return next((each for each in (8, 4, 2) if scale >= each), 1)
+
+    def factors(self, height: int, width: int, denominator: int) -> tuple[int, int]:
+        """Return the factors (y, x) by which ``Image.reduce`` divides the size of the decoded image."""
+        y, x = (
+            int(side / denominator / resized / self.gap) or 1
+            for side, resized in zip((height, width), self.resized, strict=True)
+        )
+        return y, x
+
+
+@dataclass(frozen=True)
 class Reduction:
-    """Map from the coordinates of an image to the decoded pixels of a JPEG that was decoded at a reduced size.
+    """Map from the coordinates of an image to its decoded pixels, if these have a reduced size.
 
     Each decoded pixel represents ``denominator`` x ``denominator`` pixels of the image. If the size of the image is not
     a multiple of the denominator, the last decoded row and column extend beyond the image. The EXIF orientation may
@@ -26,10 +68,12 @@ class Reduction:
         denominator: Number 2, 4 or 8. The JPEG was decoded at 1/``denominator`` of its size.
         origin: Position (y, x) of the image's upper left corner in decoded pixels. Both numbers are at least 0 and
             below 1.
+        factors: Integers (y, x) by which the decoded pixels were reduced further; see ``ReducingGap``.
     """
 
     denominator: int
     origin: tuple[float, float]
+    factors: tuple[int, int] = (1, 1)
 
     def position(self, axis: int, position: float) -> float:
         """Convert a coordinate from pixels of the image to decoded pixels.
@@ -38,7 +82,20 @@ class Reduction:
             axis: 0 for y, 1 for x.
             position: Coordinate in pixels of the image.
         """
-        return position / self.denominator + self.origin[axis]
+        return position / (self.denominator * self.factors[axis]) + self.origin[axis]
+
+    def ratio(self, axis: int, ratio: float, resized: int) -> float:
+        """Return the number of decoded pixels per resized pixel.
+
+        Args:
+            axis: 0 for y, 1 for x.
+            ratio: Number of pixels of the image per resized pixel.
+            resized: Length of the result in pixels.
+        """
+        if self.factors == (1, 1):
+            return ratio / self.denominator
+        length = round(ratio * resized) / (self.denominator * self.factors[axis])
+        return float(np.float32(length)) / resized  # the edges of Pillow's box are float32
 
 
 NO_MARGINS = (0, 0, 0, 0)

@@ -10,7 +10,7 @@ tensor values. If the resize returns uint8, a look-up table with 256 entries rep
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import inf
 from types import MappingProxyType
@@ -39,7 +39,7 @@ from pixprep.plan.output_plans import (
     TargetPlan,
     TensorPlan,
 )
-from pixprep.plan.placement import Part, Placement, Reduction, Span
+from pixprep.plan.placement import Part, Placement, ReducingGap, Reduction, Span
 from pixprep.plan.steps.operators import Extern
 from pixprep.spec import Alpha, Chroma, Frames, GrayLike, Idct, InputSpec
 
@@ -217,6 +217,23 @@ class Plan:
         steps: list[Any] = [step for each in self._geometries for step in (*each.before, *each.after, *each.levels)]
         return tuple(dict.fromkeys(step.key for step in steps if getattr(step, "input", None) in regions))
 
+    @property
+    def geometries(self) -> tuple[Geometry, ...]:
+        """All geometries of the outputs, without duplicates."""
+        return tuple(self._geometries)
+
+    @property
+    def draft(self) -> tuple[int, int] | None:
+        """Minimum size (height, width) at which Pillow decodes a JPEG, or None; see ``ReducingGap``."""
+        resizes = [each.resize for leaf in self.leaves for each in leaf.geometries if each.resize is not None]
+        return next((resize.gap.draft for resize in resizes if resize.gap is not None), None)
+
+    @cached_property
+    def has_gap(self) -> bool:
+        """Whether a resize has a ``gap``."""
+        steps = [each.resize for leaf in self.leaves for each in leaf.geometries]
+        return any(resize is not None and resize.gap is not None for resize in steps)
+
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:
         """For each geometry, the names of the outputs that use it, and whether one of these outputs is a tensor.
@@ -241,6 +258,8 @@ class Plan:
 
         The result is None if the tensors depend on the whole image, or do not depend on any pixel.
         """
+        if placed.gap is not None:
+            return None
         parts = list[Part]()
         for row in placed.rows or (placed,):
             if isinstance(row, ImageError):
@@ -383,15 +402,18 @@ class Plan:
             drawing.words(self.clip.drawn, Span(height), Span(width))
         placements: dict[str, Placement] = {}
         min_ratio = inf  # decoded pixels per resized pixel
+        gap: ReducingGap | None = None
         for geometry, (names, has_tensor) in self._geometries.items():
             placement = geometry.place(height, width, drawing)
             placement = placement._replace(leaf=self.leaf) if self.leaf else placement
             placements.update(dict.fromkeys(names, placement))
             for each in filter(None, (placement, placement.thumbnail)) if has_tensor else ():
                 min_ratio = min(min_ratio, *each.ratio)
+            if geometry.resize is not None and geometry.resize.gap is not None and not placement.is_kept:
+                gap = replace(geometry.resize.gap, resized=placement.resized)
         fractions = (8, 4, 2) if self.reduced else ()
         denominator = next((fraction for fraction in fractions if fraction * SPARE <= min_ratio), 1)
-        return Placed(height, width, placements, denominator, drawing.draws, drawing.kept, leaf=self.leaf)
+        return Placed(height, width, placements, denominator, drawing.draws, drawing.kept, leaf=self.leaf, gap=gap)
 
 
 class Placed(NamedTuple):
@@ -409,6 +431,7 @@ class Placed(NamedTuple):
         rows: Placement or error for each row of the image's inputs. If the plan does not have inputs, ``rows`` is
             empty. If it does, the attribute ``placements`` is empty, because each element of ``rows`` has its own.
         leaf: Index of the plan in ``Plan.leaves``.
+        gap: Reduction of the decoded image before its resize. None means that it is not reduced.
     """
 
     height: int
@@ -420,6 +443,12 @@ class Placed(NamedTuple):
     frames: tuple[int, ...] = ()
     rows: tuple[Placed | ImageError, ...] = ()
     leaf: int = 0
+    gap: ReducingGap | None = None
+
+    @property
+    def draft(self) -> int:
+        """Number 1, 2, 4 or 8: Pillow decodes a JPEG at 1/``draft`` of its size, because of ``gap``."""
+        return 1 if self.gap is None else self.gap.denominator(self.height, self.width)
 
     def reduced(self, reduction: Reduction) -> Placed:
         """Return this placement for a JPEG that was decoded at a reduced size."""

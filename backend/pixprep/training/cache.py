@@ -66,10 +66,10 @@ def pixel_cache(cache: str | None, max_bytes: int, device: str, pipeline: Pipeli
         raise PipelineError(
             'cache="pixels" stores decoded images, but the input of this pipeline is already decoded: remove it'
         )
-    if pipeline.plan.reduced:
+    if pipeline.plan.reduced or pipeline.plan.has_gap:
         raise PipelineError(
-            'cache="pixels" stores images at full size, but decode(reduced=True) decodes at a reduced size: remove one '
-            "of them"
+            'cache="pixels" stores images at full size, but decode(reduced=True) and reducing_gap reduce them: remove '
+            "the cache, or these fields"
         )
     if not isinstance(max_bytes, int) or max_bytes < 0:
         raise PipelineError(f"cache_bytes must be a nonnegative integer, such as 4 << 30, not {max_bytes!r}")

@@ -52,12 +52,13 @@ from pixprep.engine.decoders.pillow import (
     OPENCV_LUMA,
     array_of,
     check_not_interpolated,
+    divided,
     exif_of,
     opencv_gray,
     prepare_avif,
 )
 from pixprep.errors import ImageError, PixprepError, needed
-from pixprep.plan.placement import Part
+from pixprep.plan.placement import Part, ReducingGap, Reduction
 from pixprep.plan.plan import Place, Placed, Plan
 
 U8 = npt.NDArray[np.uint8]
@@ -129,6 +130,7 @@ class CpuDecoder:
         self._limits = limits
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
+        self._draft = plan.draft
         self._warned: set[str] = set()
 
     def chunks(
@@ -185,6 +187,12 @@ class CpuDecoder:
         """See ``Decoder``. This decoder does not have threads of its own."""
 
     def _decode(self, image: Read, memory: Memory) -> Decoded:
+        decoded = self._decode_whole(image, memory)
+        gap = decoded.placed.gap
+        return decoded if gap is None else _shrunk(decoded, gap, is_jpeg=image.header is not None)
+
+    def _decode_whole(self, image: Read, memory: Memory) -> Decoded:
+        """Decode one image, but do not reduce it by integer factors."""
         encoded, place, name, header, placed, part = image
         if isinstance(encoded, Kept):
             assert placed is not None
@@ -214,7 +222,7 @@ class CpuDecoder:
     ) -> Decoded | None:
         """Decode a JPEG, or a part of it, with libjpeg-turbo; return None if TurboJPEG does not support this kind."""
         orientation = header.orientation if self._plan.apply_exif_orientation else 1
-        denominator = placed.denominator if self._plan.reduced else 1
+        denominator = placed.denominator if self._plan.reduced else placed.draft
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
         area, everything = header.height * header.width, (0, 0, placed.height, placed.width)
@@ -247,7 +255,7 @@ class CpuDecoder:
                     return self._recovered(encoded, header, placed, memory, damage)
         if orientation != 1:
             pixels = oriented(pixels, orientation)
-        if denominator > 1:
+        if denominator > 1 and placed.gap is None:
             placed = placed.reduced(reduction_of(denominator, orientation, placed.height, placed.width))
         return Decoded(pixels, placed, is_recovered)
 
@@ -368,7 +376,10 @@ class CpuDecoder:
                 if name == "tiff":  # tiles are decoded completely, even if the image covers a small part of them
                     tags = image.tag_v2  # type: ignore[attr-defined]
                     self._limits.check_size(tags.get(_TILE_LENGTH, 1), tags.get(_TILE_WIDTH, 1))
+                self._check_draft(image)
                 if name == "jpeg":
+                    if self._draft is not None:
+                        image.draft(None, self._draft[::-1])
                     if self._is_gray:
                         image.draft("L", None)
                     if self._plan.chroma == "fast" and image.mode != "L":
@@ -404,6 +415,12 @@ class CpuDecoder:
             raise ImageError(
                 "CORRUPT", f"the {NAMES[name]} is damaged, or of a kind that Pillow does not support"
             ) from None
+
+    def _check_draft(self, image: Image.Image) -> None:
+        """Reject an image that Pillow would resize before its conversion to RGB, in a different mode."""
+        if self._draft is not None and image.mode not in ("RGB", "L"):
+            mode = f"an image of Pillow's mode {image.mode}, which Pillow resizes before it converts it to RGB"
+            raise ImageError("UNSUPPORTED", f'"draft": true of resize_by_rule does not support {mode}')
 
     def _opencv_gray(self, image: Image.Image, encoded: Encoded, name: Format, page: tiff.Page | None) -> U8 | None:
         """Convert an image to gray as OpenCV does. Return None for a JPEG, or if the plan does not request this.
@@ -476,6 +493,16 @@ class CpuDecoder:
             except EOFError:
                 return
         raise ImageError("UNSUPPORTED", f"more than {self._limits.max_frames} frames (parameter max_frames)")
+
+
+def _shrunk(decoded: Decoded, gap: ReducingGap, *, is_jpeg: bool) -> Decoded:
+    """Reduce decoded pixels by integer factors, as Pillow does before a resize with ``reducing_gap``."""
+    placed = decoded.placed
+    denominator = placed.draft if is_jpeg else 1
+    factors = gap.factors(placed.height, placed.width, denominator)
+    reduction = Reduction(denominator, (0.0, 0.0), factors)
+    pixels = decoded.pixels if factors == (1, 1) else divided(decoded.pixels, factors)
+    return decoded._replace(pixels=pixels, placed=placed.reduced(reduction))
 
 
 def is_whole(encoded: Encoded) -> bool:

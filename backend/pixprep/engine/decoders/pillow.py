@@ -74,6 +74,23 @@ def opencv_gray(image: Image.Image, name: str) -> U8:
     return gray
 
 
+def divided(pixels: U8, factors: tuple[int, int]) -> U8:
+    """Return the means of blocks of ``factors`` (y, x) pixels, as ``Image.reduce`` rounds them.
+
+    Args:
+        pixels: Array uint8 (height, width, 1 or 4). A fourth byte is not used.
+        factors: Height and width of a block. Blocks at the lower and the right edge may be smaller.
+    """
+    height, width, channels = pixels.shape
+    mode, raw = ("L", "L") if channels == 1 else ("RGB", "RGBX")
+    if channels == 3:
+        raw = "RGB"
+    image = Image.frombuffer(mode, (width, height), np.ascontiguousarray(pixels), "raw", raw, 0, 1)
+    image = image.reduce(factors[::-1])
+    found = np.frombuffer(image.tobytes("raw", "L" if channels == 1 else "RGBX"), np.uint8)
+    return found.reshape(image.height, image.width, -1)
+
+
 def array_of(image: Image.Image, *, is_gray: bool, alpha: Alpha) -> U8:
     """Return the pixels of an image, uint8, (height, width, 1) gray, or (height, width, 4) RGB with an unused byte.
 

@@ -23,7 +23,7 @@ def axes(resize: Resize | None, placement: Placement) -> tuple[Axis, Axis]:
     if reduction is not None:
         top, left, bottom, right = placement.read
         lengths, offsets = (bottom - top, right - left), placement.offset
-        ratio = ratio[0] / reduction.denominator, ratio[1] / reduction.denominator
+        ratio = reduction.ratio(0, ratio[0], resized[0]), reduction.ratio(1, ratio[1], resized[1])
     ratio = -ratio[0] if placement.swaps[0] else ratio[0], -ratio[1] if placement.swaps[1] else ratio[1]
     across = resized if resize is not None and resize.filter in PROFILES[resize.like].across else (0, 0)
     return (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import Length
+from pixprep.pipeline.ops.limits import Length, Within
 from pixprep.pipeline.ops.sizes import BySize
 from pixprep.plan.lowered import Lowered
+from pixprep.plan.placement import ReducingGap
 from pixprep.plan.side_rules import Rule, SideRule
 from pixprep.spec import ImageSpec, upward
 
@@ -63,8 +65,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
     - ``pillow_contain``: the image fits into ``size``, like ``ImageOps.contain``. With a ``pad`` whose ``rounding`` is
       ``half_even``, it reproduces ``ImageOps.pad``.
-    - ``pillow_thumbnail``: the image fits into ``size``, and is never enlarged, like ``Image.thumbnail`` with
-      ``reducing_gap=None``.
+    - ``pillow_thumbnail``: the image fits into ``size``, and is never enlarged, like ``Image.thumbnail``. The defaults
+      of Pillow are ``"reducing_gap": 2`` and the filter ``bicubic``.
 
     An image is rejected if a side would become 0.
 
@@ -79,6 +81,15 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         max_size: Maximum length of the longer side in pixels; for ``shorter_half_up``, ``detr``, ``half``,
             ``text_max``, ``text_min`` and ``text_long``. Maximum width for ``text_line``.
         max_tiles: Maximum number of tiles; for ``idefics3_capped``.
+        reducing_gap: Argument of ``Image.thumbnail``, for ``pillow_thumbnail``. The decoded image is first reduced by
+            an integer factor per axis (``Image.reduce``), so that its size is still at least ``reducing_gap`` times the
+            size of the result. The op must directly follow ``decode``, all outputs must have this resize, and a GPU
+            engine computes the tensor on the CPU. Default: the image is not reduced.
+        draft: Whether a JPEG is also decoded at 1/2, 1/4 or 1/8 of its size (``Image.draft``), as in
+            ``image = Image.open(path)``, followed by ``image.thumbnail(size)``. After ``image.convert("RGB")`` or
+            ``ImageOps.exif_transpose(image)``, Pillow does not do this. Requires ``reducing_gap``, and in ``decode``
+            ``"apply_exif_orientation": false`` and a color other than ``gray``. Images that Pillow would resize in
+            a mode other than RGB or L, such as a PNG with a palette or with transparency, are rejected.
         again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3,
             SmolVLM and Donut.
         filter, antialias, like: as in ``resize``.
@@ -94,6 +105,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     min_size: Length | None = None
     max_size: Length | None = None
     max_tiles: Length | None = None
+    reducing_gap: Annotated[float, Within(2, 64)] | None = None
+    draft: bool = False
     again: bool = False
 
     def check(self) -> None:
@@ -112,6 +125,12 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
                 raise PipelineError(f'"{field}" has no effect with "rule": "{self.rule}": remove it')
             if is_used and not is_given and field in ("size", "max_size", "max_tiles"):
                 raise PipelineError(f'"{field}" is required with "rule": "{self.rule}"')
+        if self.reducing_gap is not None and (self.rule != "pillow_thumbnail" or not self.like.startswith("pillow")):
+            raise PipelineError('"reducing_gap" requires "rule": "pillow_thumbnail" and "like": "pillow"')
+        if self.reducing_gap is not None and (self.filter == "nearest" or not self.antialias):
+            raise PipelineError('"reducing_gap" requires antialiasing, and a filter other than nearest')
+        if self.draft and self.reducing_gap is None:
+            raise PipelineError('"draft" requires "reducing_gap", which is 2 by default in Image.thumbnail')
         if self.multiple > 1 and self.rule in _WITHOUT_MULTIPLE:
             raise PipelineError(f'"multiple" has no effect with "rule": "{self.rule}": remove it')
 
@@ -120,6 +139,13 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         size = self.size or 1
         width, least = self.width or size, self.min_size or 0
         return SideRule(self.rule, size, width, self.multiple, least, self.max_size, self.max_tiles)
+
+    @property
+    def gap(self) -> ReducingGap | None:
+        if self.reducing_gap is None:
+            return None
+        size = self.size or 1
+        return ReducingGap(self.reducing_gap, (size, self.width or size) if self.draft else None)
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the resized image. With ``up``, it has size limits only if the image has them."""

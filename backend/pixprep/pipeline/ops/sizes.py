@@ -11,6 +11,7 @@ from pixprep.pipeline.ops.limits import MAX_SIDE, Length, Within
 from pixprep.pipeline.ops.op import ImageOp
 from pixprep.plan.folding import MAX_RESIZED_PIXELS
 from pixprep.plan.lowered import Lowered
+from pixprep.plan.placement import ReducingGap
 from pixprep.plan.sizes import PatchBudget, PatchRule, PixelBudget, Size, Sizer, Small
 from pixprep.spec import Filter, ImageSpec, Like
 
@@ -34,6 +35,11 @@ class BySize(ImageOp, frozen=True, kw_only=True):
         """Rule that computes the size of the result."""
         raise NotImplementedError
 
+    @property
+    def gap(self) -> ReducingGap | None:
+        """Reduction of the decoded image before the resize."""
+        return None
+
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the resized image, with the factors of its height and width."""
         image, bounds = resized(self, image), self.sizer.bounds
@@ -50,7 +56,7 @@ class BySize(ImageOp, frozen=True, kw_only=True):
         return self.sizer.window(height, width)[2:]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        lowered = before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer))
+        lowered = before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer, gap=self.gap))
         if not self.sizer.pads:
             return lowered
         if lowered.fill not in (None, (0,)):
