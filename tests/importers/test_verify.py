@@ -506,6 +506,18 @@ def test_a_resize_of_normalized_values_cannot_be_compared_with_a_library():
         verify(pp.Pipeline([pp.decode(), pp.normalize(arithmetic="multiply"), resize, pp.tensor()]))
 
 
+@pytest.mark.parametrize(
+    "op",
+    [pp.resize_by_rule(rule="contain", size=64), pp.resize_to_pixels(multiple=28, max_pixels=3136)],
+    ids=["a rule", "a number of pixels"],
+)
+def test_a_resize_by_a_rule_cannot_be_compared_with_a_library(op):
+    with pytest.raises(
+        pp.PipelineError, match=r"^resize_\w+: an op that computes its size by a rule cannot be verified"
+    ):
+        verify(pp.Pipeline([pp.decode(), op, pp.tensor(max_size=4096)]))
+
+
 @pytest.mark.parametrize("op", [pp.crop(box="boxes"), pp.flip(when="boxes"), pp.pad(square=True, fill="boxes")])
 def test_per_request_numbers_cannot_be_compared_with_a_library(op):
     with pytest.raises(

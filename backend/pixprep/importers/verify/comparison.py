@@ -20,6 +20,7 @@ from pixprep.importers.verify.report import Array, Certificate, Omission, Row, S
 from pixprep.importers.verify.stages import Resizing, Stage, decoded, is_real, resizing
 from pixprep.pipeline import ops
 from pixprep.pipeline.differences import differences
+from pixprep.pipeline.ops.sizes import BySize
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import Output
 from pixprep.plan.profiles import PROFILES
@@ -146,6 +147,11 @@ def reject_unverifiable(pipeline: Pipeline) -> None:
         raise PipelineError(
             'decode: "reduced": true cannot be verified, because no library decodes to the same pixels: '
             'verify the pipeline without "reduced"; docs/decisions-decoding.md describes the differences'
+        )
+    if by_rule := next((op for op in pipeline.side_ops if isinstance(op, BySize)), None):
+        raise PipelineError(
+            f"{ops.op_name(by_rule)}: an op that computes its size by a rule cannot be verified: replace it by resize "
+            "with the height and width of its result for one image, and verify that pipeline"
         )
     likes = (op.like for op in pipeline.side_ops if isinstance(op, ops.Resize))
     if like := next((like for like in likes if PROFILES[like].takes_real), None):
