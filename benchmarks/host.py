@@ -194,6 +194,10 @@ class Request:
         """Return the names of the requested outputs."""
         return {"tensor"}
 
+    def is_cancelled(self) -> bool:
+        """Return False: the client still waits."""
+        return False
+
 
 def triton() -> Any:
     """Return a mock of Triton's Python module."""
@@ -405,7 +409,7 @@ def worker(arguments: argparse.Namespace) -> None:
         backend = model(Path(folder), arguments.decoder)
     Mocks.is_at_once = True
     machine = Machine()
-    for sizes, batch in product(SIZES, arguments.batches):
+    for sizes, batch in product(arguments.sizes, arguments.batches):
         requests = cycle([Request(photo) for photo in photos(SIZES[sizes])])
         batches = iter(lambda requests=requests, batch=batch: list(islice(requests, batch)), None)
         backend._engine.trim()  # noqa: SLF001  (images of the decoder before)
@@ -434,6 +438,7 @@ def main() -> None:
     """Run the benchmark and write one JSON file."""
     parser = measure.options(__doc__)
     parser.add_argument("--batches", nargs="+", type=int, default=list(BATCHES))
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--decoder", default="consistent")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=0.1, help="duration of each round in seconds")
@@ -458,7 +463,7 @@ def main() -> None:
         "cells": [],
     }
     options = ["--decoder", arguments.decoder, "--seconds", str(arguments.seconds), "--rounds", str(arguments.rounds)]
-    options += ["--batches", *map(str, arguments.batches)]
+    options += ["--batches", *map(str, arguments.batches), "--sizes", *arguments.sizes]
     with tempfile.TemporaryDirectory() as folder:
         for cores, lanes in product(arguments.cores, sorted(arguments.lanes)):
             command = [sys.executable, __file__, "--cores", str(cores), "--lanes", str(lanes), "--folder", folder]

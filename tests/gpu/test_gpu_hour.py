@@ -28,6 +28,7 @@ import json, sys
 from gpu import fake_cupy
 fake_cupy.install({folder!r})
 import gpu_speed, workloads
+from gpu_page import forecasts
 gpu_speed.COPIED, gpu_speed.ROTATED, gpu_speed.SAMPLES, workloads.COUNT = 1 << 16, 1 << 20, 2, 6
 gpu_speed.MODELS = {{name: gpu_speed.MODELS[name] for name in ("SigLIP 2", "LLaVA-NeXT")}}
 gpu_speed.CHECKED, gpu_speed.KERNELS, gpu_speed.THRESHOLDS = 1, (("bilinear", "float32", "jitter"),), (1, 1 << 30)
@@ -40,11 +41,13 @@ for step, options in {{
     "models": small | dict(threads=2, rounds=1, seconds=0),
     "thresholds": dict(sizes=["500x375"], batch=2, seconds=0),
     "kernels": small,
+    "limits": dict(batch=3, seconds=0),
+    "interpreter": dict(batch=2, rounds=1, seconds=0),
     "costs": dict(repeats=1, batch=2, size="500x375"),
     "handover": dict(shape=[2, 3, 8, 8]),
     "served": dict(count=1, device="cpu", batches=[1], concurrency=[1], seconds=0.5, images=4),
 }}.items():
-    add = lambda **row: print("row", json.dumps(dict(step=step, **row)), flush=True)
+    add = lambda **row: print("row", json.dumps(dict(step=step, forecast=forecasts(row), **row)), flush=True)
     getattr(gpu_speed, step)(add, **options)
 """
 TABLE = """
@@ -154,6 +157,12 @@ def test_every_contender_and_kernel_is_measured(rows):
     assert (hardware["order"], "early" in hardware) == ("hardware", False)
     assert (cuda["order"], cuda["early"], cuda["decodes"]) == ("CUDA", 3, 3)
     assert of(rows, "facts")[0]["gpu"] == "Fake GPU"
+    copy, engines = of(rows, "limits")
+    assert copy["forecast"] == {"copying JPEGs to the GPU alone, images/s": "250,000 to 500,000"}
+    assert (engines["alone"], engines["forecast"]) == ("JPEG engines", {})  # the mock does not have a hardware engine
+    python = of(rows, "interpreter")
+    assert [row["sizes"] for row in python] == ["equal", "300 sizes"]
+    assert all(row["images_per_s"] > 0 and [*row["forecast"].values()] == ["30,000 to 37,000"] for row in python)
     (load,) = of(rows, "served")
     assert (load["count"], load["images_per_s"] > 0) == (1, True)
     assert [row["fallbacks"] for row in rows if row.get("recorded") == "clips/s"] == [0]
@@ -181,6 +190,9 @@ def test_the_page_shows_forecasts_beside_measurements(module):
         {"step": "stream order", "order": "hardware", "early": 19, "decodes": 20},
         *({**cell, "threads": threads, "batch": 128} for threads in (15, 4)),
         {"step": "kernels", "size": "500x375", "batch": 128, "levels": "kept", "device_ms": {"median": 0.08}},
+        {"step": "limits", "alone": "JPEG engines", "images_per_s": 51_000},
+        {"step": "limits", "alone": "copy", "why": "no"},
+        {"step": "interpreter", "alone": "interpreter", "images_per_s": 33_000},
     ]
     lines = module("gpu_page").page(rows).splitlines()
     shown = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in lines if line.count(" | ") == 2}
@@ -194,6 +206,9 @@ def test_the_page_shows_forecasts_beside_measurements(module):
         "not run",
         "not run",
         "1,600,000",
+        "not run",
+        "51,000",
+        "33,000",
     ]
     assert shown[forecasts[2]][0] == "12,000 to 22,000"
 
@@ -237,7 +252,9 @@ def test_a_failed_step_does_not_stop_the_next_and_rows_are_written_at_once(modul
     hour.run(["absent", "red", "slow"], steps, out, deadline=hour.monotonic() + 100)
     hour.run(["fine"], steps, out, deadline=hour.monotonic() + 100)
     hour.run(["fine"], steps, out, deadline=hour.monotonic())
+    hour.write(out, step="limits", alone="JPEG engines", images_per_s=51_000)
     found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert found.pop()["forecast"] == {"all hardware JPEG engines alone, images/s": "60,000"}
     assert sorted(row["step"] for row in found if "number" in row) == ["fine", "red", "slow"]
     ended = {row["step"]: row for row in found if "ended" in row and row["ended"] != 0}
     assert (ended["red"]["ended"], ended["red"]["said"]) == (3, "why\n")
@@ -248,7 +265,10 @@ def test_a_failed_step_does_not_stop_the_next_and_rows_are_written_at_once(modul
 
 
 def test_every_step_of_every_call_exists_with_the_files_that_it_runs(module):
+    """The hour begins with the order of the streams, because the engine's waits depend on its result."""
     hour = module("hour")
+    assert next(iter(hour.CALLS)) == "first"
+    assert hour.CALLS["first"][0] == ("stream order",)
     assert {name for groups in hour.CALLS.values() for group in groups for name in group} == set(hour.STEPS)
     for groups in hour.CALLS.values():
         assert sum(max(hour.STEPS[name].seconds for name in group) for group in groups) <= 600

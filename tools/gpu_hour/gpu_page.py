@@ -52,7 +52,7 @@ FALLBACKS = (
 )
 SIZE = "500x375"
 FAR = 4.0
-LEFT_OUT = ("step", "recorded", "images_per_s_of_rounds", "p99", "system")
+LEFT_OUT = ("step", "recorded", "forecast", "images_per_s_of_rounds", "p99", "system")
 
 
 def _early(decoder: str) -> Callable[[Row], float | None]:
@@ -82,6 +82,11 @@ def _kernels(row: Row) -> float | None:
     return round(1e3 * row["batch"] / row["device_ms"]["median"]) if is_it else None
 
 
+def _alone(part: str) -> Callable[[Row], float | None]:
+    """Return a function that reads the images/s of one part of the engine alone."""
+    return lambda row: row["images_per_s"] if row.get("alone") == part and "images_per_s" in row else None
+
+
 FORECASTS: Sequence[tuple[str, str, Callable[[Row], float | None]]] = (
     ("fraction of the hardware engine's decodes that write before their turn in the stream", "1", _early("hardware")),
     ("fraction of the CUDA decodes that write before their turn in the stream", "0", _early("CUDA")),
@@ -90,8 +95,16 @@ FORECASTS: Sequence[tuple[str, str, Callable[[Row], float | None]]] = (
     ("the same, batch 32", "0.75 to 0.85", _rate(32, is_ratio=True)),
     ("the same, batch 8", "0.75 to 0.85", _rate(8, is_ratio=True)),
     ("kernels alone, batch 128, images/s", "2,000,000", _kernels),
+    ("copying JPEGs to the GPU alone, images/s", "250,000 to 500,000", _alone("copy")),
+    ("all hardware JPEG engines alone, images/s", "60,000", _alone("JPEG engines")),
+    ("Python interpreter alone, images/s", "30,000 to 37,000", _alone("interpreter")),
 )
 """Quantity, its forecast, and a function that reads the measured value from a row or returns None."""
+
+
+def forecasts(row: Row) -> dict[str, str]:
+    """Return the forecast of each quantity that a row measures."""
+    return {what: forecast for what, forecast, measured in FORECASTS if measured(row) is not None}
 
 
 def page(rows: Sequence[Row]) -> str:

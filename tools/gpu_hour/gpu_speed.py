@@ -138,11 +138,14 @@ def raw_stream() -> Any:
 
 
 class Raw:
-    """Decodes with nvImageCodec alone, with the engine's settings."""
+    """Decodes with nvImageCodec alone, with the engine's settings.
+
+    With the decoder ``engines``, it uses only the hardware engines, and all of them in each call.
+    """
 
     def __init__(self, decoder: str, threads: int, option: str = "") -> None:
-        kinds = [nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU]
-        kinds = kinds if decoder == "cuda" else [nvimgcodec.HW_GPU_ONLY, *kinds]
+        cuda, hardware = [nvimgcodec.GPU_ONLY, nvimgcodec.HYBRID_CPU_GPU], [nvimgcodec.HW_GPU_ONLY]
+        kinds = {"cuda": cuda, "engines": hardware}.get(decoder, [*hardware, *cuda])
         one_way = " nvjpeg_hw_decoder:force_legacy_batch=1" * (decoder == "consistent")
         self._decoder = nvimgcodec.Decoder(
             device_id=0,
@@ -518,6 +521,45 @@ def kernels(add: Callable[..., None], *, sizes: Sequence[str], batches: Sequence
             options = {"filter_name": filter_name, "dtype": dtype, "levels": levels}
             images = [pixels[index % len(pixels)] for index in range(batch)]
             add(size=size, batch=batch, **options, **kernel(images, roof, **options))
+
+
+def limits(add: Callable[..., None], *, size: str = "500x375", batch: int = 256, seconds: float = 2.0) -> None:
+    """Measure how many images/s the GPU can receive, and how many all of its hardware JPEG engines can decode.
+
+    The JPEGs of a batch are copied from pinned memory in one copy. The hardware engines receive them in one call, which
+    nvImageCodec distributes over the engines.
+    """
+    encoded = photos(size, batch)
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    host = np.frombuffer(cupy.cuda.alloc_pinned_memory(data.nbytes), np.uint8, data.nbytes)
+    host[...] = data
+    target = cupy.empty(data.nbytes, np.uint8)
+
+    def copy(_: int) -> None:
+        target.data.copy_from_host_async(host.ctypes.data, host.nbytes, cupy.cuda.get_current_stream())
+
+    taken = float(np.median(device_seconds(copy, 20)[0]))
+    add(alone="copy", batch=batch, bytes=host.nbytes, images_per_s=round(batch / taken))
+    try:
+        engines = Raw("engines", 15)
+        times = measure.time_round(engines, measure.batches(encoded, batch), seconds)
+    except (RuntimeError, SystemExit) as error:  # the machine has no hardware engine
+        add(alone="JPEG engines", why=str(error))
+        return
+    add(alone="JPEG engines", batch=batch, images_per_s=round(batch * len(times) / sum(times)))
+
+
+def interpreter(add: Callable[..., None], *, batch: int = 64, rounds: int = 5, seconds: float = 0.1) -> None:
+    """Measure how many images/s Python can supply to an infinitely fast GPU; see benchmarks/host.py."""
+    script = Path(measure.__file__).with_name("host.py")
+    with tempfile.TemporaryDirectory() as folder:
+        options = {"batches": batch, "cores": 1, "lanes": 1, "rounds": rounds, "seconds": seconds, "out": folder}
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        subprocess.run([sys.executable, str(script), *words, "--sizes", "equal", "300 sizes"], check=True)
+        (written,) = Path(folder).glob("*.json")
+        cells = json.loads(written.read_text(encoding="utf-8"))["cells"]
+    for row in cells:
+        add(alone="interpreter", sizes=row["sizes"], batch=batch, images_per_s=row["ceiling_images_per_s"])
 
 
 def served(

@@ -23,6 +23,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+from gpu_page import forecasts
+
 ROOT = Path(__file__).parents[2]
 CARRIED = ROOT / "build" / "gpu_hour"
 """Folder that prepare_hour.py has created, with photos, kernels, and groups of wheels."""
@@ -83,7 +85,9 @@ STEPS = {
     "speed": Step(170, _speed("speeds", sizes=_SIZES, batches=_BATCHES, threads=(15, 8, 4))),
     "Huffman thresholds": Step(40, _speed("thresholds", sizes=_SIZES[:2])),
     "one and two processes": Step(40, _speed("processes")),
-    "kernels against the roof": Step(60, _speed("kernels", sizes=_SIZES[:2], batches=(1, 32, 128))),
+    "kernels against the roof": Step(45, _speed("kernels", sizes=_SIZES[:2], batches=(1, 32, 128))),
+    "copies and JPEG engines": Step(30, _speed("limits")),
+    "interpreter": Step(90, _speed("interpreter")),
     "models": Step(400, _speed("models", sizes=_SIZES[1:], batches=(1, 32))),
     "costs": Step(40, _speed("costs")),
     "hand-over": Step(20, _speed("handover")),
@@ -108,11 +112,12 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
             ("Huffman thresholds",),
             ("one and two processes",),
             ("kernels against the roof",),
+            ("copies and JPEG engines",),
             ("costs",),
             ("hand-over",),
         ),
     ),
-    "models": (("models",),),
+    "models": (("models",), ("interpreter",)),
     "tests": (("tests, engine", "tests, loader", "tests, sizes", "tests, kernels"), ("tests, leaks",)),
     "install": (),  # installs one more group of wheels, for a later call
     "served": tuple((name,) for name in STEPS if name.startswith("served")),
@@ -124,7 +129,9 @@ CALLS: Mapping[str, Sequence[Sequence[str]]] = {
 
 
 def write(out: Path, **row: Any) -> None:
-    """Append a row to the results."""
+    """Append a row to the results, with the forecasts of the quantities that it measures."""
+    if forecast := forecasts(row):
+        row["forecast"] = forecast
     with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
 
