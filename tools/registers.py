@@ -1,6 +1,7 @@
 """Print the resources that the CUDA kernels use on each GPU: registers, shared memory, and spilled registers.
 
-    PYTHONPATH=tests python tools/registers.py
+    PYTHONPATH=tests python tools/registers.py           every GPU, 7 minutes of processor time
+    PYTHONPATH=tests python tools/registers.py 75 90     GPUs of these compute capabilities, times 10
 
 The table shows the minimum and maximum per GPU and kernel over all sets of options, as NVRTC's assembler reports them.
 The exit status is 1 if a kernel spills registers.
@@ -20,7 +21,7 @@ def main() -> None:
     sys.stdout.write(f"{len(builds)} sets of options, NVRTC of CUDA {cuda_builds.cuda()}\n")
     sys.stdout.write("| GPU | kernel | registers | shared bytes | spilled bytes |\n|---|---|---|---|---|\n")
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for capability in cuda_builds.CAPABILITIES:
+        for capability in map(int, sys.argv[1:] or cuda_builds.CAPABILITIES):
             found = pool.map(lambda build, gpu=capability: cuda_builds.usage(*build, gpu), builds)
             rows: dict[str, list[cuda_builds.Usage]] = {}
             for (_, options), kernels in zip(builds, found, strict=True):

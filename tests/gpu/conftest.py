@@ -4,6 +4,7 @@ options.
 
 import importlib
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -31,6 +32,12 @@ def folder(request, tmp_path_factory):
     return cache.mkdir("shim") if cache else tmp_path_factory.mktemp("shim")
 
 
+def shrink_samples(change):
+    """Shrink the large samples to 0.01 megapixels. ``change(name, value)`` sets a constant of the module samples."""
+    change("_MEGAPIXEL", 10_000)
+    change("_LARGE", (104, 100))
+
+
 @pytest.fixture(scope="module")
 def small_samples():
     """Use samples of 0.01 megapixels, because each engine decodes eight samples when it is created.
@@ -38,8 +45,7 @@ def small_samples():
     ``test_gpu_hour.py`` uses full-size samples.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples, "_MEGAPIXEL", 10_000)
-        patch.setattr(samples, "_LARGE", (104, 100))
+        shrink_samples(partial(patch.setattr, samples))
         for each in (samples.samples, samples.sample_traits):
             each.cache_clear()
         yield

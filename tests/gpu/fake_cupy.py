@@ -95,7 +95,7 @@ class Memory:
 def copied(to, source, n_bytes, stream):
     """Queue a copy. The source is read as late as possible."""
     count(copies=1, bytes=n_bytes)
-    stream.add(lambda: ctypes.memmove(to, source, n_bytes))
+    stream.enqueue(lambda: ctypes.memmove(to, source, n_bytes))
 
 
 class Pointer:
@@ -131,7 +131,7 @@ class Array(np.ndarray):
         array.owner = memptr
         return array
 
-    gpu = 0  # index of the GPU whose memory contains the array
+    gpu_index = 0  # index of the GPU whose memory contains the array
 
     @property
     def data(self):
@@ -139,7 +139,7 @@ class Array(np.ndarray):
 
     @property
     def device(self):
-        return Place(self.gpu)
+        return Place(self.gpu_index)
 
     def get(self):
         assert self.flags.c_contiguous
@@ -154,7 +154,7 @@ class Array(np.ndarray):
         assert part.flags.c_contiguous
         assert Device.depth(), ELSEWHERE
         count(memsets=1)
-        Stream.current().add(lambda: np.copyto(part, value))
+        Stream.current().enqueue(lambda: np.copyto(part, value))
 
 
 def asarray(values):
@@ -164,7 +164,7 @@ def asarray(values):
         host = np.array(np.asarray(values))  # CuPy copies it to pinned memory before it returns
         array = empty(host.shape, host.dtype)
         count(copies=1, bytes=host.nbytes)
-        Stream.current().add(lambda: np.copyto(array, host))
+        Stream.current().enqueue(lambda: np.copyto(array, host))
         return array
     interface = values.__cuda_array_interface__  # shares the memory, after waiting for the stream
     Stream.synchronized = (*Stream.synchronized, interface["stream"])
@@ -176,7 +176,7 @@ def ascontiguousarray(values):
     if values.flags.c_contiguous:
         return values
     array = empty(values.shape, values.dtype)
-    Stream.current().add(lambda: np.copyto(array, values))
+    Stream.current().enqueue(lambda: np.copyto(array, values))
     return array
 
 
@@ -214,7 +214,7 @@ class Stream:
     def __del__(self):
         type(self).destroyed += 1  # type(self), because the module's names are already deleted when Python exits
 
-    def add(self, work):
+    def enqueue(self, work):
         """Queue work, which runs only when a thread waits for it."""
         with TURN:
             self.queue.append(work)
@@ -239,7 +239,7 @@ class Stream:
 
     def wait_event(self, event):
         Stream.waited_for = (*Stream.waited_for, event)
-        self.add(lambda: event.stream.drain(event.until))
+        self.enqueue(lambda: event.stream.drain(event.until))
 
     @classmethod
     def _stack(cls):
@@ -325,7 +325,7 @@ def memset(address, value, n_bytes, stream):
     assert Device.depth(), ELSEWHERE
     assert stream == Stream.ptr
     count(memsets=1)
-    Stream.current().add(lambda: ctypes.memset(address, value, n_bytes))
+    Stream.current().enqueue(lambda: ctypes.memset(address, value, n_bytes))
 
 
 def memcpy_2d(*told):
@@ -339,7 +339,7 @@ def memcpy_2d(*told):
         for row in range(rows):
             ctypes.memmove(to + row * to_pitch, begin + row * pitch, n_bytes)
 
-    Stream.current().add(copy)
+    Stream.current().enqueue(copy)
 
 
 OWN_POOL = {}  # CUDA's own memory pool: the attributes that were set, and the size after the last trim
@@ -394,7 +394,7 @@ def modules(folder):
                 args = [each if isinstance(each, Array) else each.copy() for each in args]  # structs are copied
                 pointers = [ctypes.c_void_p(argument.ctypes.data) for argument in args]
                 count(launches=1)
-                Stream.current().add(lambda _=args: run((ctypes.c_uint * 3)(*grid), *pointers))
+                Stream.current().enqueue(lambda _=args: run((ctypes.c_uint * 3)(*grid), *pointers))
 
             return launch
 
@@ -436,7 +436,7 @@ def modules(folder):
         asnumpy=np.array,
         empty=empty,
         # the real kernel only waits
-        RawKernel=lambda code, name: lambda grid, block, arguments: Stream.current().add(lambda: None),  # noqa: ARG005
+        RawKernel=lambda code, name: lambda grid, block, arguments: Stream.current().enqueue(lambda: None),  # noqa: ARG005
         cuda=cuda,
         get_default_memory_pool=MemoryPool,
         get_default_pinned_memory_pool=MemoryPool,

@@ -80,7 +80,7 @@ class PyNvDecoder:
         type(self).packets += 1
         type(self).outside += fake_cupy.Device.depth() == 0
         for memory in self._given:  # the next frames overwrite this memory, in stream order
-            fake_cupy.Stream.current().add(lambda memory=memory: memory.fill(99))
+            fake_cupy.Stream.current().enqueue(lambda memory=memory: memory.fill(99))
         if type(self).fault:
             raise PyNvVCException(type(self).fault)
         if self._codec not in type(self).codecs:

@@ -61,12 +61,12 @@ def test_the_work_that_computes_the_pixels_is_waited_for(gpu):
     for number, caller in enumerate(callers):
         caller.ptr = number + 1
         with caller:
-            caller.add(lambda: None)
+            caller.enqueue(lambda: None)
             device.array(pixels)
     with device.lane():
         assert [event.stream for event in stream.waited_for] == callers
     own = stream.current()
-    own.add(lambda: None)
+    own.enqueue(lambda: None)
     device.follow()  # forgets the work that has finished
     stream.waited_for = ()
     with device.lane():
@@ -89,7 +89,7 @@ def test_pixels_in_the_memory_of_another_gpu_are_rejected(gpu):
     """A kernel that reads them would end all work of the process on the GPU."""
     pipeline = pp.Pipeline([pp.pixels(), *AFTER_DECODE])
     elsewhere = gpu.cupy.asarray(scene(60, 90))
-    elsewhere.gpu = 1
+    elsewhere.gpu_index = 1
     message = (
         "is in the memory of GPU 1, but the device of the engine is gpu:0: copy the array to that GPU, or "
         'create an engine with device="gpu:1"'

@@ -159,7 +159,7 @@ def test_the_kernels_wait_for_work_that_the_caller_has_queued(gpu, pipeline):
         for _ in range(2):
             fake.waited_for = ()
             with fake(non_blocking=True) as callers:
-                callers.add(lambda: None)
+                callers.enqueue(lambda: None)
                 engine.run_batch([jpeg(50, 70, seed) for seed in range(8)])
             assert {event.stream for event in fake.waited_for} == {callers}
 
@@ -172,7 +172,7 @@ def test_the_kernels_wait_for_the_work_of_every_thread_that_calls_the_engine(gpu
 
     def allocate(stream):
         with stream:
-            stream.add(lambda: None)
+            stream.enqueue(lambda: None)
             device.follow()
 
     def record(record=first.record):
@@ -284,7 +284,7 @@ def test_before_a_hardware_decode_alone_the_host_waits_for_the_caller(gpu, monke
         monkeypatch.setattr(
             decoder, "decode", lambda *given, **more: (behind.append(bool(caller.queue)), decode(*given, **more))[1]
         )
-        caller.add(lambda: None)
+        caller.enqueue(lambda: None)
         engine.run_batch(baseline(3))
     assert behind == [is_behind]
 

@@ -73,12 +73,16 @@ def test_cupy_matches_this_numpy(cupy):
     assert cupy.__version__.startswith("14." if np.__version__.startswith("2.") else "13.")
 
 
-def test_every_kernel_compiles_for_every_gpu_without_register_spills():
-    command = [sys.executable, ROOT / "tools" / "registers.py"]
+@pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
+def test_every_kernel_compiles_for_every_gpu_without_register_spills(cupy, capability):
+    """With ``server``, the wheel of NVRTC is the same, and only CuPy is older. One GPU suffices there."""
+    if cupy.__version__.startswith("13.") and capability != cuda_builds.CAPABILITIES[0]:
+        pytest.skip("SAME NVRTC: the environment without server compiles for this GPU")
+    command = [sys.executable, ROOT / "tools" / "registers.py", str(capability)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("| sm_") == 5 * len(cuda_builds.CAPABILITIES)
+    assert done.stdout.count(f"| sm_{capability} |") == 5
 
 
 @pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)

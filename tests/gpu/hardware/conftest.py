@@ -11,14 +11,18 @@ import importlib
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 if folder := os.environ.get("PIXPREP_FAKE_GPU"):
     from gpu import fake_cupy
+    from gpu.conftest import shrink_samples
+    from pixprep.gpu import samples
 
     fake_cupy.install(folder)
+    shrink_samples(partial(setattr, samples))
 
 
 def pytest_collection_modifyitems(items):

@@ -44,7 +44,7 @@ def launch(cupy, kernel, plan, pixels, placements=None):
     empty = cuda_shim.empty(plan, placements, 77)
     outs = [cupy.asarray(each) for each in empty] if plan.spec.is_open else cupy.asarray(np.stack(empty))
     cupy.cuda.get_current_stream().synchronize()
-    with importlib.import_module("pixprep.gpu.lanes").Lane():
+    with cupy.cuda.Device(0), importlib.import_module("pixprep.gpu.lanes").Lane():
         kernel.run(pixels, placements, outs, range(len(pixels)))
     return [cupy.asnumpy(out) for out in outs]
 
