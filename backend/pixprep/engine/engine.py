@@ -362,7 +362,8 @@ class Engine:
             with self._decoder.decode(chunk) as results:
                 after_decode = perf_counter()
                 for index, result in zip(chunk.indices, results, strict=True):
-                    rows = batch.rows_of(valid[index])
+                    span = batch.rows[valid[index]]
+                    rows = range(span.start, span.stop)
                     for row, each in zip(rows, _per_row(result, len(rows)), strict=True):
                         if isinstance(each, ImageError):
                             failed[row] = each
@@ -418,11 +419,17 @@ class Engine:
             return {row: error for row, error in clips.items() if error is not None}
         spec = self.plan.tensors[name].spec
         rows, pixels, placements = list[int](), list[Any](), list[Placement]()
+        is_open, is_clip = spec.is_open, self.plan.clip is not None
         for row, image in images.items():
             placement = image.placed.placements[name]
-            if spec.is_open:
+            if is_open:
                 array[row] = self._device.empty(spec.shape_of(*placement.views), spec.array_dtype)
-            frames = [image.pixels] if self.plan.clip is None else image.pixels  # the patches of a clip
+            if not is_clip:
+                rows.append(row)
+                pixels.append(image.pixels)
+                placements.append(placement)
+                continue
+            frames = image.pixels  # the patches of a clip
             rows += [row] * len(frames)
             pixels += frames
             placements += [placement._replace(frame=index) if index else placement for index in range(len(frames))]

@@ -89,6 +89,7 @@ class GpuDecoder:
         self._plan = replace(plan, reduced=False)
         self._cpu = CpuDecoder(self._plan, options.limits, damage=damage)
         self._limits = options.limits
+        self._is_accepted = "jpeg" in options.limits.formats
         self._is_strict = damage in ("strict", "structural")
         self._budget = budget
         self._threads = options.threads or cores()
@@ -164,7 +165,8 @@ class GpuDecoder:
         if header is None or structure.scans > self._limits.max_scans:
             return None
         try:
-            self._limits.check_format("jpeg")
+            if not self._is_accepted:
+                self._limits.check_format("jpeg")
             check_header(header, encoded.data, self._limits, is_strict=self._is_strict)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
         except ImageError as error:

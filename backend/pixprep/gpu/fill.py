@@ -63,7 +63,7 @@ struct contains an offset, as if the intermediate images of the whole chunk were
 def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
     """Fill all structs for fast.cu in one call."""
     order = _order(chunk.plan.geometry.resize)
-    images = b"".join(
+    images = b"".join([  # a list, because a generator would be resumed for each image
         _PLACED.pack(
             *p.ratio, *p.box, *p.resized, *p.region, *p.at, *p.mirrors, *p.flips,
             like == index and order(p), like, *one, tensor,
@@ -71,7 +71,7 @@ def fill_fast(formula: Formula, chunk: Chunk) -> Filled:
         for index, (p, like, one, tensor) in enumerate(
             zip(chunk.placements, chunk.which, chunk.pixels, chunk.tensors, strict=True)
         )
-    )  # fmt: skip
+    ])  # fmt: skip
     address = np.frombuffer(images, np.uint8).ctypes.data
     arguments = STRUCTS["chunk"](formula_numbers(formula), address, len(chunk.which), len(chunk.plan.channels))
     run = library().fill_chunk

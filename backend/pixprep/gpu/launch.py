@@ -201,7 +201,7 @@ def prepare(
         images["tensor"] = scratch
         layouts = _dense([placement.canvas for placement in placements], len(plan.channels))
     images["layout"] = layouts
-    height, width = (max(sides) for sides in zip(*(placement.canvas for placement in placements), strict=True))
+    height, width = map(max, zip(*{placement.canvas for placement in placements}, strict=True))
     middle = _tiles(wide, TILE[0]), _tiles(high, TILE_ROWS)
     canvas = _tiles(width, TILE[0] * (PIXELS if rule else 1)), _tiles(height, TILE[1])
     cut = [
