@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from gpu.played import NO_KERNELS, jpeg, mixed, on_gpu, refusal, same
+from gpu.played import NO_KERNELS, jpeg, on_gpu, refusal, same
+from support.images import noise, png, with_exif
 
 pytestmark = pytest.mark.usefixtures("gpu")
 NORMALIZE = pp.normalize(mean=(0.48, 0.45, 0.40), std=(0.26, 0.25, 0.27))
@@ -52,7 +53,8 @@ TILES = pp.Pipeline([pp.decode(), *PIPELINES["InternVL"]])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_inputs_of_vision_language_models_equal_the_cpu_and_are_joined_on_the_gpu(name, caplog):
     pipeline = pp.Pipeline([pp.decode(), *PIPELINES[name]])
-    images = [jpeg(40 + 7 * index % 91, 40 + 13 * index % 120, index) for index in range(12)] + mixed()
+    images = [jpeg(40 + 7 * index % 91, 40 + 13 * index % 120, index) for index in range(12)]
+    images += [b"no image", with_exif(6), png(noise(70, 66)), jpeg(20, 300)]
     with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
         ours, theirs = engine.run_batch(images), cpu.run_batch(images)
         assert not caplog.records  # the fast kernels are used

@@ -191,10 +191,6 @@ OPS = {
     "a fixed size": ([pp.resize(height=24, width=20), pp.tensor()], (4, 2, 0, 2)),
     "open sizes": ([pp.resize(20, max_size=40), pp.normalize(), pp.tensor()], (4, 2, 0, 2)),
     "open sizes, changed levels": ([pp.resize(20, max_size=40), pp.contrast(1.5), pp.tensor()], (6, 2, 0, 2)),
-    "patches": (
-        [pp.resize_to_pixels(multiple=28, min_pixels=784, max_pixels=9000), pp.normalize(),
-         pp.patches(14, merge_size=2, temporal_patch_size=2, name="tensor")], (4, 2, 0, 2),
-    ),
     "padded patches": (
         [pp.resize_to_patches(patch_size=16, max_patches=9),
          pp.patches(16, max_patches=16, layout="hwc", name="tensor")], (4, 2, 2, 2),
@@ -203,7 +199,7 @@ OPS = {
         [pp.resize_to_tiles(tile_size=28, max_tiles=4), pp.tiles(28, thumbnail="last", name="tensor")], (4, 2, 0, 2),
     ),
     "thumbnails of the tiles": (
-        [pp.resize_by_rule(rule="idefics3", size=64), pp.resize_by_rule(rule="up", multiple=28, again=True),
+        [pp.resize_by_rule(rule="idefics3", size=40), pp.resize_by_rule(rule="up", multiple=28, again=True),
          pp.tiles(28, thumbnail="last", thumbnail_of="tiles", name="tensor")], (12, 6, 0, 2),
     ),
     "a step of the CPU": ([pp.resize(height=24, width=20), pp.clahe(only="serving"), pp.tensor()], (0, 128, 0, 128)),
