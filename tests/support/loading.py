@@ -61,9 +61,11 @@ def loader_threads():
 
 
 def same(one, other):
-    """Return whether two batches are equal in all values that a training uses."""
-    arrays = [*one.outputs, "index", "attempt", "is_padding", *(name for name in ("label",) if name in one)]
-    return all(np.array_equal(one[name], other[name]) for name in arrays) and one.draws == other.draws
+    """Return whether two batches have equal outputs, fields and random parameters."""
+    if one.draws != other.draws or one.fields.keys() != other.fields.keys():
+        return False
+    pairs = [(one[name], other[name]) for name in (*one.outputs, *one.fields)]
+    return all(len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs)) for ours, theirs in pairs)
 
 
 def expected(index, pipeline=PLAIN):

@@ -31,6 +31,7 @@ SAMPLERS = {
     "mixup": {"mix": pp.Mix(1000, mixup=0.2, cutmix=1.0)},
     "mosaic": {"mix": [pp.Mosaic(height=24), pp.random_warp(9), pp.resize(height=40, width=40), pp.MixUp(p=0.7)]},
     "recent samples": {"mix": [pp.Mosaic(height=24, recent=6), pp.resize(height=40, width=40), pp.MixUp(recent=4)]},
+    "recent mosaics": {"mix": [pp.random_flip(), pp.Mosaic(height=24, recent=6)]},
     "copy-paste": {"mix": [pp.resize(height=40, width=40), pp.CopyPaste(p=0.7)]},
 }
 OBJECTS = pp.Pipeline(
@@ -45,7 +46,9 @@ def objects():
     for index, sample in enumerate(samples(COUNT)):
         y, x = np.mgrid[: 30 + index % 7, : 40 + index % 5]
         masks = [(left <= x) & (x < right) & (top <= y) & (y < bottom) for left, top, right, bottom in boxes]
-        yield {**sample, "boxes": boxes, "labels": [1, 2], "masks": np.array(masks)}
+        masks = np.array(masks)
+        labels = {"mask": masks.any(0).astype(np.uint8), "depth": masks.sum(0) * 0.5}
+        yield {**sample, "boxes": boxes, "labels": [1, 2], "masks": masks, **labels}
 
 
 class Drawing(list):
@@ -66,6 +69,7 @@ def noise(pixels, *, rng: np.random.Generator, epoch: pp.Epoch):
 EXTRA_MAKERS = {
     "drawing source": lambda *_: Drawing(samples(COUNT)),
     "crops around annotations": lambda *_: [*objects()],
+    "views and targets": lambda *_: [*objects()],
     "list of dicts": lambda *_: samples(COUNT),
     "objects": lambda *_: [*objects()],
     "iterable": lambda *_: read.iterable(samples(COUNT)),
@@ -75,8 +79,13 @@ EXTRA_MAKERS = {
     "concat": lambda *_: read.concat(samples(10), read.rows(samples(COUNT)[10:], label="label", name="name")),
 }
 KINDS = MAKERS | EXTRA_MAKERS
+VIEW = [
+    *(pp.random_resized_crop(26), pp.random_crop(24, around="mask", around_p=0.5)),
+    *(pp.mask(), pp.target(field="depth", filter="bilinear"), pp.tensor(only="training")),
+]
 PIPELINES = {
     "objects": OBJECTS,
+    "views and targets": pp.Pipeline([pp.decode(name="photo"), *pp.views("view", 2, VIEW)]).for_training(),
     "crops around annotations": pp.Pipeline(
         [
             *(pp.decode(), pp.random_resized_crop(26), pp.random_crop(25, around="mask", name="mask")),
@@ -102,6 +111,7 @@ PAIRS += [
     for each in SAMPLERS
     if each not in RANDOM_ACCESS_SAMPLERS
 ]
+PAIRS += [("views and targets", "recent mosaics"), ("drawing source", "mosaic")]
 MISSING_SOURCES = {kind for kind, name in (("parquet", "pyarrow"), ("lmdb", "lmdb")) if find_spec(name) is None}
 # the tests of these sources cover the messages about missing libraries
 PAIRS = [pair for pair in PAIRS if pair[0] not in MISSING_SOURCES]
@@ -158,5 +168,5 @@ def test_a_new_process_continues_after_kill_9(killed_runs, kind, sampler):
         assert all(map(same, rest, expected[DONE:]))
         assert [*map(mixes, rest)] == [*map(mixes, expected[DONE:])]
         assert all(map(same, islice(again, 1), islice(whole, 1)))  # the next epoch is also the same
-    crops = [str(each["random_resized_crop#0"]) for batch in expected for each in batch.draws]
-    assert len({*crops}) == len(crops)  # if random parameters were equal, the comparison would not prove the order
+    draws = [str(each) for batch in expected for each in batch.draws]
+    assert len({*draws}) == len(draws)  # if random parameters were equal, the comparison would not prove the order

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from math import isfinite, nan
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -21,7 +21,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError
-from pixprep.pipeline.ops import AnnotationOp, Boxes, Decode, Mask, Op, Pixels, Points, Target, Tensor
+from pixprep.pipeline.ops import AnnotationOp, Boxes, Decode, Op, Pixels, Points, Target, Tensor
 from pixprep.pipeline.ops.limits import MAX_SIDE
 from pixprep.pipeline.ops.op import changed
 from pixprep.pipeline.pipeline import Pipeline
@@ -782,8 +782,8 @@ def _plain(op: Op) -> Op:
         plain |= {"normalized": False, "clip": False, "pad": None}
     elif isinstance(op, Target):
         plain["name"] = op.field
-    elif isinstance(op, Mask):
-        plain["dtype"] = op.dtype
+        if op.filter == "bilinear" and op.dtype == "float32":
+            plain["ignore"] = nan  # interpolation between a value and NaN is NaN, which becomes ``ignore`` at the end
     return changed(op, **plain)
 
 

@@ -201,6 +201,7 @@ class Loader:
         mixer = None
         if isinstance(mix, Chain | Mixture | list | tuple):
             chain = mix if isinstance(mix, Chain) else Chain([mix] if isinstance(mix, Mixture) else mix)
+            check_in_order(source, mix=chain)
             mixer = Mixer(chain, pipeline, self.order, partial(engine, device="cpu"), pixels)
             mix = None
         elif mix is not None:

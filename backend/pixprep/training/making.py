@@ -441,6 +441,10 @@ class Maker:
         fields = collated(records, [sample.name for sample in rows.samples])
         for name in moving(plan):  # remove the untransformed fields, in case the op's output has a different name
             fields.pop(name, None)
+        for name, target in plan.targets.items() if self.mixer is not None else ():
+            for found in rows.annotated:
+                if name in found:
+                    found[name][np.isnan(found[name])] = target.ignore
         fields |= columns(plan, rows.annotated)
         own: dict[str, Any] = {
             "index": np.array([sample.index for sample in rows.samples]),

@@ -144,13 +144,24 @@ class Reader:
         Raises:
             CancelledError: The reader was stopped, possibly while a read was hanging.
         """
-        self._awaited = (self._pool.submit(self._samples, indices, epoch, attempts),)
+        self._awaited = self._started(indices, epoch, attempts)
         try:
-            if self._is_stopped:  # ``stop`` may have run before ``_awaited`` was set
-                raise CancelledError
-            return self._awaited[0].result()
+            return self._result(len(indices))
         finally:
             self._awaited = ()
+
+    def _result(self, count: int) -> list[Sample]:
+        """Wait for the awaited samples, and return all ``count`` of them in order.
+
+        Raises:
+            CancelledError: The reader was stopped.
+        """
+        if self._is_stopped:  # ``stop`` may have run before ``_awaited`` was set
+            raise CancelledError
+        samples: list[Any] = [None] * count
+        for thread, future in enumerate(self._awaited):
+            samples[thread :: len(self._awaited)] = future.result()
+        return samples
 
     def _samples(self, indices: Sequence[int], epoch: int, attempts: Sequence[int]) -> list[Sample]:
         token, drawing = LIMITS.set(self._limits), DRAW.set(None)
@@ -172,7 +183,7 @@ class Reader:
         since = self._timeline.now()
         try:
             for part in parts:
-                pending.append((part, self._started(part, epoch)))
+                pending.append((part, self._started(part.indices.tolist(), epoch, part.attempts)))
                 if len(pending) > _AHEAD:
                     since = yield from self._first(pending, since)
             while pending:
@@ -249,8 +260,8 @@ class Reader:
         what = f"must be the bytes of a file or its pathlib.Path, not {type(image).__name__}{hint}"
         raise DataError(f'{printable(name)}: "image" {what}')
 
-    def _started(self, part: Part, epoch: int) -> list[Future[list[Sample]]]:
-        indices, attempts = part.indices.tolist(), part.attempts
+    def _started(self, indices: Sequence[int], epoch: int, attempts: Sequence[int]) -> list[Future[list[Sample]]]:
+        """Begin to read samples. Each thread reads every n-th one."""
         width = min(self.width, len(indices))
         each = (slice(thread, None, width) for thread in range(width))
         return [self._pool.submit(self._part, indices[those], epoch, attempts[those]) for those in each]
@@ -271,16 +282,10 @@ class Reader:
         part, self._awaited = pending.popleft()
         wait = self._timeline.span("wait for files")
         with wait:
-            if self._is_stopped:  # ``stop`` may have run before ``_awaited`` was set
-                raise CancelledError
-            read = [future.result() for future in self._awaited]
+            samples = self._result(len(part.indices))
         end = self._timeline.now()
         if end - wait.begin > _SLOW * (end - since):
             self.width = min(2 * self.width, self._max_width)
-        samples: list[Any] = [None] * len(part.indices)
-        for thread, read_by_thread in enumerate(read):
-            samples[thread :: len(read)] = read_by_thread
         self._awaited = ()
-        del read
         yield part, samples
         return end
