@@ -61,10 +61,10 @@ def loader_threads():
 
 
 def same(one, other):
-    """Return whether two batches have equal outputs, fields and random parameters."""
+    """Return whether two batches have equal outputs, random parameters, and fields except for the names of samples."""
     if one.draws != other.draws or one.fields.keys() != other.fields.keys():
         return False
-    pairs = [(one[name], other[name]) for name in (*one.outputs, *one.fields)]
+    pairs = [(one[name], other[name]) for name in (*one.outputs, *one.fields) if name != "name"]
     return all(len(ours) == len(theirs) and all(map(np.array_equal, ours, theirs)) for ours, theirs in pairs)
 
 
