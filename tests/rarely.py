@@ -41,6 +41,7 @@ KEPT = {
     "tests/engine/test_parts.py::test_a_random_region_equals_that_of_the_complete_image": 3,
     "tests/engine/test_parts.py::test_decoding_does_not_leak_memory": 0,
     "tests/engine/test_patches.py::test_each_patch_contains_its_block_of_the_tensor": 24,
+    "tests/engine/test_pillow_calls.py::test_a_thumbnail_with_a_reducing_gap_is_reproduced": 3,
     "tests/engine/test_pixels.py::test_pixels_give_the_same_tensor_as_their_file": 11,
     "tests/engine/test_reduced.py::test_a_slope_keeps_its_position": 16,
     "tests/engine/test_reduced.py::test_damage_is_rejected_at_every_fraction_with_the_same_message": 4,

@@ -65,21 +65,22 @@ def shrunk(rng, image, size, name):
 
 def encoded(image, kind, index):
     """Encode an image; the JPEGs have different chroma sampling, and every third is progressive."""
-    file, fields = io.BytesIO(), {}
+    file, fields = io.BytesIO(), {"compress_level": 1} if kind == "PNG" else {}
     if kind == "JPEG":
         fields = {"quality": 70, "progressive": index % 3 == 0, "subsampling": index % 3}
     image.save(file, kind, **fields)
     return file.getvalue()
 
 
+@pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("kind", "draft"), [("PNG", False), ("JPEG", False), ("JPEG", True)])
-def test_a_thumbnail_with_a_reducing_gap_is_reproduced(kind, draft):
+def test_a_thumbnail_with_a_reducing_gap_is_reproduced(kind, draft, seed):
     """``Image.reduce`` and ``Image.draft`` change the pixels of nearly every image before the resize."""
-    rng, changed = np.random.default_rng(8), 0
-    for index in range(50):
-        height, width = map(int, rng.integers(20, 1400, 2))
-        size = tuple(map(int, rng.integers(2, 150, 2)))
-        file, name = encoded(Image.fromarray(scene(height, width)), kind, index), FILTERS[index % 5]
+    rng, changed, whole = np.random.default_rng(seed), 0, scene(300, 300).repeat(3, 0).repeat(4, 1)
+    for index in range(10):
+        height, width = map(int, rng.integers(20, (900, 1200)))
+        size = tuple(map(int, rng.integers(2, 100, 2)))
+        file, name = encoded(Image.fromarray(whole[:height, -width:]), kind, index), FILTERS[index % 5]
         image = Image.open(io.BytesIO(file))
         image = image if draft else image.convert("RGB")
         image.thumbnail(size, Image.Resampling[name.upper()])
@@ -91,7 +92,7 @@ def test_a_thumbnail_with_a_reducing_gap_is_reproduced(kind, draft):
         )
         np.testing.assert_array_equal(found, np.asarray(image), f"{(height, width)} {size} {name}")
         changed += not np.array_equal(plain, found)
-    assert changed > 25
+    assert changed >= 5
 
 
 def test_the_two_resizes_of_surya_are_reproduced():

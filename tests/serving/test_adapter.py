@@ -6,6 +6,7 @@ returns the mean of its image plus the means of its other inputs, in one of the 
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -394,6 +395,37 @@ def test_a_file_that_does_not_fit_is_rejected_with_the_reason(tmp_path, signatur
         build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=path, **options)
     assert said in str(caught.value)
     assert not (tmp_path / "models").exists()
+
+
+QUANTIZED = """<ir_version: 8, opset_import: ["": 17]>
+found (int8[N, 3, 32, 48] x) => (float[N, 1, 32, 48] scores)
+<float s = {0.0078125}, int8 z = {-128}, int8[1, 3, 1, 1] w = {1, 1, 1}, float one = {1.0}, int8 zero = {0}> {
+    y = QLinearConv (x, s, z, w, one, zero, one, zero)
+    scores = DequantizeLinear (y, one, zero)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("QLinearConv (x,", "QLinearConv (x,", "QuantizeLinear with scale 0.0078125 and zero point -128 before"),
+        ("s = {0.0078125}", "s = {0.0078125}, float unused = {2.0}", "QuantizeLinear with scale 0.0078125"),
+        ("    scores = ", "    other = DequantizeLinear (x, one, zero)\n    scores = ", "which a Cast would change"),
+        ("    scores = ", "    other = Cast <to = 1> (x)\n    scores = ", "which a Cast would change"),
+        ("(x, s, z, w, one, zero, one, zero)", "(x, s, z, w, one, zero, one, zero)\n    s = Mul (one, one)", "a Cast"),
+    ],
+    ids=["a convolution", "an unused constant", "two scales", "a second consumer", "a computed scale"],
+)
+def test_the_scale_of_an_input_is_read_from_its_first_nodes(tmp_path, old, new, said):
+    text = QUANTIZED.replace(old, new)
+    text = text.replace("float s = {0.0078125}, ", "") if "s = Mul" in new else text
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "found.onnx")
+    try:
+        notes = build(tmp_path / "models", pipeline=pp.Pipeline(FLOATS), onnx=tmp_path / "found.onnx").notes
+    except PipelineError as error:
+        notes = (str(error),)
+        assert said.endswith(("change", "a Cast"))
+    assert said in notes[0]
 
 
 @pytest.mark.parametrize("value", [0.0, 0.6])
