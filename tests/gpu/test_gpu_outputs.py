@@ -270,6 +270,11 @@ DRAWN = {
     "erased, values without levels": (
         {}, [pp.resize(height=40, width=44, like="tensorflow"), pp.random_erasing(), pp.random_erasing(p=1)]
     ),
+    "erased patches": (
+        {},
+        [pp.random_resized_crop(56, 56), pp.normalize(), pp.random_erasing(value="random"), pp.random_erasing(p=0.9),
+         pp.patches(14, merge_size=2, temporal_patch_size=2)],
+    ),
     "by the plain kernels": ({}, [pp.resize(height=40, width=36, like="opencv"), JITTER]),
     "summed, between other steps": (
         {"color": "bgr"},
