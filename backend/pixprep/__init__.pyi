@@ -123,6 +123,7 @@ from pixprep.pipeline.ops.tiles import ResizeToTiles as resize_to_tiles
 from pixprep.pipeline.ops.tiles import TileCount as tile_count
 from pixprep.pipeline.ops.tiles import TileGridId as tile_grid_id
 from pixprep.pipeline.ops.tiles import TileMask as tile_mask
+from pixprep.pipeline.ops.tiles import TileTokenCount as tile_token_count
 from pixprep.pipeline.ops.tiles import Tiles as tiles
 from pixprep.pipeline.ops.tokens import PatchPositions as patch_positions
 from pixprep.pipeline.ops.tokens import TokenCount as token_count

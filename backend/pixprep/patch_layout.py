@@ -41,6 +41,7 @@ class PatchLayout:
         omits_one: Whether the tensor is empty for an image that consists of a single patch.
         is_clip: Whether the patches contain the frames of a clip. If false, a patch contains the same image in all of
             its frames.
+        cells: Height and width in pixels of the cells of a mask. Each cell has one value.
         is_flat: Whether the values of a patch form a single axis of the tensor. If false, a patch is an array (channels
             * frames, rows, columns) in the layout ``chw``, and (rows, columns, channels) in the layout ``hwc``, with
             the frames as the first axis if there are several.
@@ -56,6 +57,7 @@ class PatchLayout:
     thumbnail: Literal["first", "last"] | None = None
     is_always: bool = False
     omits_one: bool = False
+    cells: int = 1
     is_clip: bool = False
 
     @property
@@ -64,7 +66,7 @@ class PatchLayout:
         if self.is_flat:
             return (self.values,)
         if not self.channels:
-            return self.size
+            return self.size[0] // self.cells, self.size[1] // self.cells
         if self.layout == "chw":
             return self.channels * self.frames, *self.size
         return *((self.frames,) * (self.frames > 1)), *self.size, self.channels

@@ -56,7 +56,7 @@ def test_the_lists_cover_every_arithmetic_and_every_op_on_pixels():
     assert found == {*get_args(Passes)}
     others = {"decode", "decode_video", "extern", "original_size", "image_size", "scale_factor", "transform"}
     others |= {"optical_flow", "boxes", "points", "mask", "masks", "target", "patches", "patch_grid", "patch_mask"}
-    others |= {"patch_positions", "token_count", "tiles", "tile_count", "tile_grid_id", "tile_mask"}
+    others |= {"patch_positions", "token_count", "tiles", "tile_count", "tile_grid_id", "tile_mask", "tile_token_count"}
     others |= {"pixel_mask", "constant", "slice_patches", "slice_grids", "slice_mask", "slice_count"}
     assert ops == {*OPS} - others
 

@@ -302,6 +302,58 @@ def test_a_mask_of_tiles_has_a_one_for_each_pixel_of_each_tile_and_of_the_thumbn
     assert batch.packed("mask").shape == (5, TILE, TILE)
 
 
+def cubic(length, size):
+    """Return the weights of a cubic interpolation without antialiasing, a = -0.75, as a matrix (size, length)."""
+    weights = np.zeros((size, length))
+    for row in range(size):
+        at = (row + 0.5) * length / size - 0.5
+        for position in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+            x = abs(at - position)
+            near, far = (1.25 * x - 2.25) * x * x + 1, -0.75 * (((x - 5) * x + 8) * x - 4)
+            weights[row, min(max(position, 0), length - 1)] += near if x < 1 else far
+    return weights
+
+
+def test_a_thumbnail_of_the_values_is_interpolated_from_the_finished_tiles():
+    side = 66
+    resize = pp.resize_to_tiles(tile_size=side, max_tiles=6, choose="unscaled", fit="inside", fill=255)
+    fields = {"thumbnail": "first", "thumbnail_of": "values", "thumbnail_filter": "bicubic", "thumbnail_of_one": True}
+    outputs = [pp.tiles(side, **fields, name="tiles"), pp.tensor(max_size=4096, name="whole")]
+    for size in ((150, 100), (60, 300), (40, 66)):
+        found = ask([pp.decode(color="bgr"), resize, NORMALIZE, *outputs], png(scene(*size)))
+        whole, thumbnail = found["whole"], found["tiles"][0]
+        rows, columns = (cubic(length, side) for length in whole.shape[1:])
+        np.testing.assert_allclose(thumbnail, rows @ whole @ columns.T, atol=2e-5)
+        assert_close(found["tiles"][1:], np.stack([*map(np.array, blocks(whole, side))]))
+
+
+def blocks(whole, side):
+    """Return the square blocks of a tensor (channels, height, width) in row-major order."""
+    rows, columns = (length // side for length in whole.shape[1:])
+    return [whole[:, y * side : (y + 1) * side, x * side : (x + 1) * side] for y in range(rows) for x in range(columns)]
+
+
+def test_a_mask_of_patches_is_0_for_patches_that_contain_only_padding():
+    side, patch = 32, 8
+    place = {"thumbnail": "first", "thumbnail_of_one": True}
+    resize = pp.resize_to_tiles(tile_size=side, max_tiles=6, choose="unscaled", fit="inside", fill=255)
+    outputs = [
+        pp.tile_mask(side, patch_size=patch, **place, dtype="float32", name="mask"),
+        pp.tile_token_count(side, patch, name="tokens"),
+        pp.tiles(side, name="tiles", dtype="uint8"),
+        pp.tensor(max_size=4096, dtype="uint8", name="whole"),
+    ]
+    for size, is_padded in (((70, 61), True), ((30, 70), True), ((31, 33), True), ((64, 32), False)):
+        found = ask([pp.decode(), resize, *outputs], png(noise(*size) // 2))
+        assert (found["mask"][0] == 1).all()
+        cells = np.stack([np.stack(blocks(tile, patch)) for tile in found["tiles"]]) != 255
+        expected = cells.any(axis=(2, 3, 4)).reshape(found["mask"][1:].shape)
+        assert np.array_equal(found["mask"][1:], expected)
+        assert is_padded == (not expected.all())
+        tokens, columns = expected[:, ::2, ::2], found["whole"].shape[2] // side
+        assert found["tokens"] == 273 + tokens.sum() + tokens[::columns, :, 0].sum()
+
+
 def test_a_small_image_is_enlarged_at_most_to_one_tile_at_the_top_left():
     resize = pp.resize_to_tiles(tile_size=TILE, grids=[(2, 2)], choose="scale", fit="top_left")
     whole = ask([pp.decode(), resize, pp.tensor(dtype="uint8", layout="hwc")], png(noise(4, 8) // 2 + 100))["tensor"]

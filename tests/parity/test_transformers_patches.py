@@ -133,6 +133,7 @@ FORMS = [
 
 RESCALED = (
     *("DINOv3ViTImageProcessor", "UVDocImageProcessor", "VivitImageProcessor", "ZoeDepthImageProcessor"),
+    "Phi4MultimodalImageProcessor",
     *PAIRS,
 )
 """Classes that are supported only with ``do_rescale``."""

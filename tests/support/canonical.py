@@ -172,6 +172,7 @@ def smallest():
         {"op": "tile_count", "tile_size": 448},
         {"op": "tile_grid_id"},
         {"op": "tile_mask", "tile_size": 364},
+        {"op": "tile_token_count", "tile_size": 448, "patch_size": 14},
         {"op": "pixel_mask"},
         {"op": "constant", "values": (1,)},
         {"op": "resize_to_slices", "rule": "minicpm", "slice_size": 448, "multiple": 56, "max_slices": 9},

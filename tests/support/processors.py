@@ -58,6 +58,7 @@ SMALL = {
     "OneFormerImageProcessor": EDGES,
     "Ovis2ImageProcessor": SQUARE | {"max_patches": 5},
     "PerceptionLMImageProcessor": SQUARE | {"tile_size": 48, "max_num_tiles": 5},
+    "Phi4MultimodalImageProcessor": {"size": {"height": 70, "width": 70}, "patch_size": 7, "dynamic_hd": 5},
     "PixtralImageProcessor": {"size": {"longest_edge": 64}},
     "PPDocLayoutV2ImageProcessor": SQUARE,
     "PPDocLayoutV3ImageProcessor": SQUARE,

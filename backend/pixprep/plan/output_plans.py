@@ -96,6 +96,8 @@ class TensorPlan:
         steps = [step for step in steps if not isinstance(step, Resize)]  # each resize is a stage with its own kernels
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
         found += ["luma"] * (self.luma is not None)
+        last = thumbnail.levels[-1] if thumbnail and thumbnail.levels else None
+        found += ["thumbnail of values"] * (isinstance(last, Resize) and PROFILES[last.like].takes_real)
         is_rounded = self.spec.dtype == "bfloat16" or any(step.operation == "bfloat16" for step in self.arithmetic)
         found += ["bfloat16"] * (is_rounded and self.is_real)
         found += ["reducing_gap"] * (self.geometry.resize is not None and self.geometry.resize.gap is not None)
@@ -215,14 +217,15 @@ _MEANINGS = {
     "token_count": "number of image tokens, one per merge window",
     "tile_count": "number of tiles, including the thumbnail",
     "tile_grid_id": "number of the grid of tiles, from 1",
-    "tile_mask": "1 for each pixel of a tile",
+    "tile_mask": "1 for each pixel or patch of a tile",
+    "tile_token_count": "number of image tokens of all tiles",
     "slice_grids": "numbers of rows and columns of patches of each view",
     "slice_mask": "1 for each patch of a view, 0 for padding",
     "slice_count": "number of views, or of rows and columns of slices",
 }
 SliceKind = Literal["slice_grids", "slice_mask", "slice_count"]
 PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count"]
-TileKind = Literal["tile_count", "tile_grid_id", "tile_mask"]
+TileKind = Literal["tile_count", "tile_grid_id", "tile_mask", "tile_token_count"]
 SizeKind = Literal["original_size", "image_size", "scale_factor", "transform", "pixel_mask", "constant"]
 NumbersKind = SizeKind | PatchKind | TileKind | SliceKind
 
@@ -268,7 +271,7 @@ class NumbersPlan:
             return ("column", "row")[:: 1 if self.is_x_first else -1]
         if self.kind == "constant":
             return ("constant",) * len(self.values)
-        if self.kind.endswith("_mask") or self.kind in ("token_count", "tile_count", "tile_grid_id"):
+        if self.kind.endswith(("_mask", "_count")) or self.kind == "tile_grid_id":
             return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
@@ -303,6 +306,10 @@ class NumbersPlan:
             return (self.tiles.grids.index((rows, columns)) + 1,)
         if placement is not None and isinstance(self.patches, ViewLayout):
             return self._of_views(self.patches, placement)
+        if placement is not None and self.patches is not None and self.kind in ("tile_mask", "tile_token_count"):
+            mask = self._tile_mask(self.patches, placement)
+            columns = placement.size[1] // self.patches.size[1]
+            return mask if self.kind == "tile_mask" else (_tokens(mask, columns),)
         if placement is not None and self.patches is not None:
             return self._of_patches(self.patches, *placement.size, placement.frames)
         if placement is not None and self.spec.shape == (3, 3):
@@ -321,6 +328,21 @@ class NumbersPlan:
         if self.is_full:
             top, left, begin, first, end, last = 0, 0, 0, 0, *placement.size
         mask[top : top + end - begin, left : left + last - first] = 1
+        return mask
+
+    def _tile_mask(self, patches: PatchLayout, placement: Placement) -> npt.NDArray[Any]:
+        """Return a mask of the cells of each tile. A cell is 0 if it contains only padding."""
+        (height, width), cell = placement.size, patches.cells
+        mask = np.ones(patches.shape_of(height, width, placement.frames), self.spec.dtype)
+        if cell > 1:
+            top, left, bottom, right = placement.region
+            canvas = np.ones((height // cell, width // cell))
+            canvas[canvas.shape[0] - (height - (bottom - top)) // cell :] = 0
+            canvas[:, canvas.shape[1] - (width - (right - left)) // cell :] = 0
+            (rows, columns), side = patches.grid(height, width), patches.size[0] // cell
+            tiles = canvas.reshape(rows, side, columns, side).transpose(0, 2, 1, 3).reshape(-1, side, side)
+            begin = len(mask) - len(tiles) if patches.thumbnail == "first" else 0
+            mask[begin : begin + len(tiles)] = tiles
         return mask
 
     def _of_views(self, layout: ViewLayout, placement: Placement) -> tuple[float, ...] | F64:
@@ -344,8 +366,6 @@ class NumbersPlan:
         if self.kind == "patch_grid":
             grid = patches.grid(height, width)
             return grid[::-1] if self.is_x_first else (groups, *grid)[-self.spec.shape[0] :]
-        if self.kind == "tile_mask":
-            return np.ones(patches.shape_of(height, width, frames), self.spec.dtype)
         if self.kind == "tile_count":
             return (groups * patches.total(height, width),)
         count = groups * patches.count(height, width)
@@ -381,6 +401,19 @@ class FlowPlan:
     def described(self) -> Iterator[str]:
         """See ``TensorPlan``. Optical flow has no such lines."""
         yield from ()
+
+
+def _tokens(mask: npt.NDArray[Any], columns: int) -> int:
+    """Return the number of image tokens that transformers' Phi-4 computes.
+
+    A token represents 2 x 2 patches of a tile, and each row of tokens ends with one more token.
+
+    Args:
+        mask: Mask of the patches of all tiles. The first tile is the thumbnail.
+        columns: Number of columns of tiles.
+    """
+    tokens = mask[1:, ::2, ::2]
+    return int(256 + 1 + tokens.sum() + tokens[::columns, :, 0].sum() + 16)
 
 
 OutputPlan = TensorPlan | NumbersPlan | FlowPlan

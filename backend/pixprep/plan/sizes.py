@@ -32,7 +32,13 @@ class Bounds(NamedTuple):
 
 
 class Sizer:
-    """Rule that computes the height and width of a resized image from the height and width of the original image."""
+    """Rule that computes the height and width of a resized image from the height and width of the original image.
+
+    Attributes:
+        fill: Pixel value of the padding, if the rule also pads the resized image.
+    """
+
+    fill: int = 0
 
     def size(self, height: int, width: int) -> Size:
         """Return the size of the result for an image of this size.

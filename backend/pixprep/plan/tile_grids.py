@@ -16,9 +16,10 @@ from pixprep.plan.sizes import Bounds, Size, Sizer
 
 Grid = tuple[int, int]
 """Number of rows and columns of tiles."""
-Fit = Literal["stretch", "center", "top_left", "top_left32"]
-Choice = Literal["aspect_ratio", "scale", "scale32", "max_scale32", "resolution", "coverage", "canvas"]
+Fit = Literal["stretch", "center", "top_left", "top_left32", "inside"]
+Choice = Literal["aspect_ratio", "scale", "scale32", "max_scale32", "resolution", "coverage", "canvas", "unscaled"]
 _MIN_COVERAGE = 0.9
+_MIN_SIDE = 10
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,14 @@ class TileGrid(Sizer):
               (Ovis 2).
             - ``canvas``: the grid in which the image has the largest size, if at least one grid is larger than the
               image. If no grid is larger, it is the grid with the closest aspect ratio (PerceptionLM).
+            - ``unscaled``: the smallest grid that contains the image, or, if it has too many tiles, the grid with the
+              closest aspect ratio (Phi-4).
         fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its
             aspect ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
             enlarged at most to one tile, and is padded with black pixels at the bottom and on the right.
-            ``top_left32`` is the same in float32, without the limit to one tile for ``max_scale32``.
+            ``top_left32`` is the same in float32, without the limit to one tile for ``max_scale32``. ``inside`` is the
+            same as ``top_left`` without the limit; results with a side below 10 pixels are rejected.
+        fill: Pixel value of the padding.
         keeps_small: Whether an image that fits into one tile without being shrunk gets a grid of one tile.
     """
 
@@ -53,6 +58,7 @@ class TileGrid(Sizer):
     choice: Choice
     fit: Fit = "stretch"
     keeps_small: bool = False
+    fill: int = 0
 
     def grid(self, height: int, width: int) -> Grid:
         """Return the grid for an image of this size."""
@@ -76,6 +82,8 @@ class TileGrid(Sizer):
             return rows, columns
         if self.fit == "top_left":
             return self._at_top_left(height, width, rows, columns)
+        if self.fit == "inside":
+            return self._inside(height, width, rows, columns)
         if self.fit == "top_left32":
             return self._at_top_left32(height, width, rows, columns)
         scale_x, scale_y = columns / width, rows / height
@@ -91,7 +99,7 @@ class TileGrid(Sizer):
     def window(self, height: int, width: int) -> tuple[int, int, int, int]:
         """See ``Sizer``."""
         (rows, columns), (high, wide) = self.size(height, width), self.canvas(height, width)
-        if self.fit in ("top_left", "top_left32"):
+        if self.fit in ("top_left", "top_left32", "inside"):
             return 0, 0, high, wide
         return -((high - rows) // 2), -((wide - columns) // 2), high, wide
 
@@ -102,6 +110,21 @@ class TileGrid(Sizer):
         if scale_x < scale_y:
             return min(floor(height * scale_x) or 1, rows), columns
         return rows, min(floor(width * scale_y) or 1, columns)
+
+    def _inside(self, height: int, width: int, rows: int, columns: int) -> Size:
+        """Return the size that ``dynamic_preprocess`` of transformers' Phi-4 computes.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: A side has fewer than 10 pixels, so that the class rejects the image.
+        """
+        scale_x, scale_y = columns / width, rows / height
+        size = (int(height * scale_x), columns) if scale_x < scale_y else (rows, int(width * scale_y))
+        if min(size) < _MIN_SIDE:
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"{height} x {width} pixels would be resized to {size[0]} x {size[1]}, but a side needs {_MIN_SIDE}",
+            )
+        return size
 
     def _at_top_left32(self, height: int, width: int, rows: int, columns: int) -> Size:
         """Return the size that ``get_max_res_without_distortion`` of transformers' Llama 4 computes.
@@ -189,6 +212,12 @@ def _by_scale32(rule: TileGrid, height: int, width: int) -> Grid:
     best = enlarging.min() if is_min else scales.max()
     equal = [grid for grid, scale in zip(rule.grids, scales, strict=True) if scale == best]
     return min(equal, key=lambda grid: grid[0] * grid[1])
+
+
+def _unscaled(rule: TileGrid, height: int, width: int) -> Grid:
+    """Return the grid that ``dynamic_preprocess`` of transformers' Phi-4 chooses."""
+    grid = ceil(height / rule.tile), ceil(width / rule.tile)
+    return grid if grid in rule.grids else _by_aspect_ratio(rule, height, width)
 
 
 def _by_resolution(rule: TileGrid, height: int, width: int) -> Grid:
@@ -289,4 +318,5 @@ _CHOICES = {
     "resolution": _by_resolution,
     "coverage": _by_coverage,
     "canvas": _by_canvas,
+    "unscaled": _unscaled,
 }

@@ -17,12 +17,13 @@ from pixprep.engine.kernels import levels, resize
 from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import library
 from pixprep.engine.kernels.noise import noise
-from pixprep.engine.kernels.resampling import resampling
+from pixprep.engine.kernels.resampling import resampled, resampling
 from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
+from pixprep.plan.profiles import PROFILES
 from pixprep.plan.steps.curves import Curve
-from pixprep.plan.steps.levels import LevelStep
+from pixprep.plan.steps.levels import LevelStep, Resample
 
 U8 = npt.NDArray[np.uint8]
 F32 = npt.NDArray[np.float32]
@@ -139,7 +140,13 @@ class CpuKernel:
                 self._look_up(canvas, self._table_of(canvas), first, grid)
         if thumbnail is not None:
             planes = out[0 if is_first else count]
-            if of_canvas:
+            if of_canvas and isinstance(last := of_canvas[-1], Resample) and PROFILES[last.like].takes_real:
+                order = list(self._plan.channels)
+                values = np.zeros((4, 256), np.float32)
+                values[order] = self._table
+                canvas = levels.apply_steps(of_canvas[:-1], canvas)
+                planes[...] = resampled(last, canvas, values)[:, :, order].transpose(2, 0, 1)
+            elif of_canvas:
                 canvas = levels.apply_steps(of_canvas, canvas)
                 self._look_up(canvas, self._table_of(canvas), planes)
             else:

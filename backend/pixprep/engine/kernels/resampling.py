@@ -56,17 +56,20 @@ def of_axes(resize: Resize | Resample, rows: Axis, columns: Axis) -> Resampling:
     return Resampling(passes, rows, columns, formula, windows, is_vertical_first, factor, resize.order)
 
 
-def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def resampled(
+    step: Resample, image: npt.NDArray[Any], values: npt.NDArray[np.float32] | None = None
+) -> npt.NDArray[Any]:
     """Apply a resize step to an image.
 
     Args:
         step: Resize step of a placement.
         image: Array of uint8 (height, width, channels) with any strides. If the filter is ``nearest``, any integer
             dtype and any number of channels are also supported.
+        values: Values that are resized instead of the pixel values, as in ``kernels.resize``. The result is float32.
     """
     (height, width), profile, method = image.shape[:2], PROFILES[step.like], step.method
     if (height, width) == (step.height, step.width):
-        return image
+        return image if values is None else values[range(image.shape[2]), image]
     across = (step.width, step.height) if method.filter in profile.across else (0, 0)
 
     def axis(number: int, at: int) -> Axis:
@@ -82,7 +85,7 @@ def resampled(step: Resample, image: npt.NDArray[Any]) -> npt.NDArray[Any]:
         positions = (each.first for each in how.windows)
         nearest: npt.NDArray[Any] = image[np.ix_(*positions)]
         return nearest
-    result = resize(image, how)
+    result = resize(image, how, values=values)
     assert result is not None
     return result
 

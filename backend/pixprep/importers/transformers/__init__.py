@@ -34,6 +34,7 @@ from pixprep.importers.transformers.classes import (
     NEEDED,
     ONLY_PIL,
     PAIRS,
+    REASONS,
     UNUSED,
     VIDEO_OUTPUTS,
     WITHOUT_PIL,
@@ -292,7 +293,8 @@ def processor_of(values: Mapping[str, Any], where: str, *, is_clip: bool = False
     video = name.removesuffix("ImageProcessor") + "VideoProcessor"  # older files name an image processor
     name = video if video in VIDEOS and (is_clip or name not in CLASSES) else name
     if name not in CLASSES and name not in VIDEOS:
-        fields.refuse(field, f"is not supported; supported classes: {', '.join([*CLASSES, *VIDEOS])}")
+        why = REASONS.get(name, f"supported classes: {', '.join([*CLASSES, *VIDEOS])}")
+        fields.refuse(field, f"is not supported; {why}")
     return name
 
 

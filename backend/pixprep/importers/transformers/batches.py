@@ -122,7 +122,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
         values = [pair if backend == "torchvision" else list(pair) for pair in values] if is_list else values
     elif form.combine == "tiles" and is_padded:
         values = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
-        values = list(values) if is_list else values
+        values = list(values) if is_list and not form.is_array else values
     elif form.combine == "joined":
         values = list(values) if is_list else np.concatenate(list(values))
     elif form.combine == "concatenated" or (form.combine == "listed" and has_tiles):
@@ -139,9 +139,15 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
         plan, found = batch.plans[key], batch.packed(key)
         if isinstance(plan, NumbersPlan) and plan.kind in ("pixel_mask", "tile_mask"):
             mask = _samples(processed, key) if form.combine == "samples" else found
-            outputs[key] = list(mask) if is_list and not (is_stacked or form.combine == "samples") else mask
+            if form.combine == "tiles":  # missing tiles are not masked
+                mask = np.ones((*values.shape[:2], *found.shape[1:]), found.dtype)
+                for row, tiles in zip(mask, batch.outputs[key], strict=True):
+                    row[: len(tiles)] = tiles
+            is_kept = is_stacked or form.is_array or form.combine == "samples"
+            outputs[key] = list(mask) if is_list and not is_kept else mask
         elif plan.spec.patches is None or len(found):  # a class omits this output if it has no tiles
-            outputs[key] = _converted(key, found, is_list=(is_list and not form.is_array) or key in form.listed)
+            is_kept = form.is_array and key != "num_img_tokens"
+            outputs[key] = _converted(key, found, is_list=(is_list and not is_kept) or key in form.listed)
     if form.splits:
         counts = [sum(map(len, sample)) for sample in processed.per_sample(batch.outputs[name])]
         outputs["pixel_attention_mask"] = np.arange(max(counts)) < np.array(counts)[:, None]
@@ -259,6 +265,7 @@ FORMS: dict[str, Form] = {
     "OneFormerImageProcessor": Form(pads=True, shared={"task_inputs": ["the task is panoptic"]}),
     "Ovis2ImageProcessor": Form("listed"),
     **dict.fromkeys(PAIRS, Form("pairs")),
+    "Phi4MultimodalImageProcessor": Form("tiles", pads=True, is_array=True),
     "PixtralImageProcessor": Form(stacks=_BOTH),
     "RfDetrImageProcessor": _DETR,
     "Siglip2ImageProcessor": Form(),

@@ -148,7 +148,7 @@ WITHOUT_PIL = (
     *("CHMv2ImageProcessor", "Inkling2ImageProcessor", "InklingImageProcessor"),
     *("NemotronH_Omni_Reasoning_V3ImageProcessor", "DepthProImageProcessor", "PPDocLayoutV4ImageProcessor"),
     *("RfDetrImageProcessor", "SLANeXtImageProcessor", "Sapiens2ImageProcessor", "UVDocImageProcessor"),
-    "Llama4ImageProcessor",
+    *("Llama4ImageProcessor", "Phi4MultimodalImageProcessor"),
     *("Lfm2VlImageProcessor", "MiniCPMOcrImageProcessor", "MiniMaxM3VLImageProcessor", "UnlimitedOcrImageProcessor"),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
     *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
@@ -271,6 +271,12 @@ UNUSED = {
     "SegformerImageProcessor": ("do_center_crop", "crop_size"),
 }
 """Fields that each class accepts but ignores."""
+
+REASONS = {
+    "Molmo2ImageProcessor": "it cuts an image into overlapping crops, and its image_token_pooling contains indices of "
+    "patches that depend on the other images of the request: call transformers in a Python model instead",
+}
+"""Reasons why some classes are not supported."""
 
 NEEDED = {
     "crop_size": "do_center_crop",

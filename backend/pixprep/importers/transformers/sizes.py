@@ -41,6 +41,7 @@ from pixprep.pipeline.ops import (
     TileGridId,
     TileMask,
     Tiles,
+    TileTokenCount,
     TokenCount,
     changed,
 )
@@ -581,7 +582,11 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
     if any(
         each != (rows * tile, columns * tile) for each, (rows, columns) in zip(map(tuple, points), grids, strict=True)
     ):
-        fields.refuse("image_grid_pinpoints", f"must consist of heights and widths that are multiples of size, {tile}")
+        fields.refuse(
+            "image_grid_pinpoints",
+            f"must consist of heights and widths that are multiples of size, {tile}: if not, the class cuts tiles of "
+            "different sizes, and resizes each tile a second time, which is not supported",
+        )
     resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", fit="center", filter=filter_, like=like)
     tiles = Tiles(tile_size=tile, thumbnail="first", thumbnail_of_one=True, name="pixel_values")
     return Made([resize], [tiles, OriginalSize(dtype="int64", name="image_sizes")])
@@ -629,6 +634,27 @@ def _llama4(fields: Fields, filter_: Filter, like: Like) -> Made:
     )
     tiles = Tiles(tile_size=tile[0], thumbnail="last", name="pixel_values")
     return Made([resize], [tiles, PatchGrid(tile[0], name="aspect_ratios")])
+
+
+def _phi4(fields: Fields, filter_: Filter, like: Like) -> Made:
+    if not fields.flag("do_rescale"):
+        fields.refuse("do_rescale", "must be true: the class makes the thumbnail from float32 values")
+    tile = _edges(fields, "size", ("height", "width"), is_square=True)
+    patch, most = fields.length("patch_size", MAX_SIDE), fields.length("dynamic_hd", MAX_TILES)
+    if tile[0] != tile[1] or tile[0] % patch:
+        fields.refuse("size", f"must have equal height and width, a multiple of patch_size, {patch}")
+    resize = ResizeToTiles(
+        tile_size=tile[0], max_tiles=most, choose="unscaled", fit="inside", fill=255, filter="bilinear", like=like
+    )
+    place: dict[str, Any] = {"tile_size": tile[0], "thumbnail": "first", "thumbnail_of_one": True}
+    values: Any = float_filter(fields, filter_)
+    outputs: list[Op] = [
+        Tiles(**place, thumbnail_of="values", thumbnail_filter=values, name="image_pixel_values"),
+        ImageSize(dtype="int64", name="image_sizes"),
+        TileMask(**place, patch_size=patch, dtype="float32", name="image_attention_mask"),
+        TileTokenCount(tile[0], patch, name="num_img_tokens"),
+    ]
+    return Made([resize], outputs)
 
 
 def _perception(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -835,6 +861,11 @@ SIZED: dict[str, Sized] = {
         class_fields((448, 448), BICUBIC, HALF, do_convert_rgb=True)
         | {"vision_input_type": "thumb+tile", "tile_size": 448, "max_num_tiles": 36},
         _perception,
+    ),
+    "Phi4MultimodalImageProcessor": Sized(
+        class_fields((448, 448), BICUBIC, HALF, do_convert_rgb=True, do_resize=None, patch_size=14, dynamic_hd=36),
+        _phi4,
+        is_flagged=False,
     ),
     "PixtralImageProcessor": Sized(
         class_fields((1, 1), BICUBIC, CLIP, do_convert_rgb=True, do_pad=True)

@@ -122,6 +122,7 @@ from pixprep.pipeline.ops.tiles import ResizeToTiles as ResizeToTiles
 from pixprep.pipeline.ops.tiles import TileCount as TileCount
 from pixprep.pipeline.ops.tiles import TileGridId as TileGridId
 from pixprep.pipeline.ops.tiles import TileMask as TileMask
+from pixprep.pipeline.ops.tiles import TileTokenCount as TileTokenCount
 from pixprep.pipeline.ops.tiles import Tiles as Tiles
 from pixprep.pipeline.ops.tokens import PatchPositions as PatchPositions
 from pixprep.pipeline.ops.tokens import TokenCount as TokenCount

@@ -59,9 +59,11 @@ class BySize(ImageOp, frozen=True, kw_only=True):
         lowered = before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer, gap=self.gap))
         if not self.sizer.pads:
             return lowered
-        if lowered.fill not in (None, (0,)):
-            raise PipelineError("pads with black, but an earlier op pads with a different color: use black there")
-        return replace(lowered, fill=(0,))
+        fill = (self.sizer.fill,)
+        if lowered.fill not in (None, fill):
+            color = {0: "black", 255: "white"}.get(fill[0], f"the pixel value {fill[0]}")
+            raise PipelineError(f"pads with {color}, but an earlier op pads with a different color: use {color} there")
+        return replace(lowered, fill=fill)
 
 
 class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):

@@ -15,6 +15,7 @@ from pixprep.pipeline.ops.sizes import BySize
 from pixprep.plan import geometry_steps
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
+from pixprep.plan.profiles import PROFILES
 from pixprep.plan.tile_grids import Choice, Fit, TileGrid, grids_of
 from pixprep.spec import FlagDType, ImageSpec, TensorDType, TensorSpec
 
@@ -34,6 +35,8 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
       image most, if any grid enlarges it (``resize_to_max_canvas`` of Llama 4).
     - ``resolution``: the grid that preserves the largest number of the image's pixels, then the grid with the smallest
       padding (LLaVA-NeXT, LLaVA-OneVision).
+    - ``unscaled``: the smallest grid that contains the image, or the grid with the closest aspect ratio if the smallest
+      grid has more than ``max_tiles`` tiles (Phi-4).
     - ``coverage``: the grid with the fewest tiles that cover 90 % of the image's pixels (Ovis 2).
     - ``canvas``: the grid in which the image fits without shrinking and is enlarged most. If the image does not fit in
       any grid, the grid with the closest aspect ratio is chosen (PerceptionLM).
@@ -48,7 +51,9 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
         fit: How the image fills the grid: ``stretch`` changes its aspect ratio. ``center`` keeps it, and pads the image
             with black pixels on all sides (LLaVA-NeXT). ``top_left`` also keeps it, enlarges the image at most to one
             tile, and pads it with black pixels at the bottom and on the right (Llama 3.2 Vision). ``top_left32`` does
-            the same in float32 (Llama 4); with ``max_scale32``, the image is enlarged to the whole grid.
+            the same in float32 (Llama 4); with ``max_scale32``, the image is enlarged to the whole grid. ``inside``
+            is ``top_left`` without the limit of one tile; a result with a side below 10 pixels is rejected (Phi-4).
+        fill: Pixel value of the padding, 0 to 255, if ``fit`` pads the image.
         keep_small: Whether an image that fits into one tile without being shrunk becomes one tile, even if
             ``min_tiles`` is larger (DeepSeek-OCR 2).
         filter, antialias, like: as in ``resize``.
@@ -63,6 +68,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     grids: tuple[tuple[int, int], ...] = ()
     choose: Choice = "aspect_ratio"
     fit: Fit = "stretch"
+    fill: Annotated[int, Within(0, 255)] = 0
     keep_small: bool = False
 
     def check(self) -> None:
@@ -73,6 +79,8 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
             raise PipelineError(f'"min_tiles" {self.min_tiles} must not exceed "max_tiles" {self.max_tiles}')
         if any(rows < 1 or columns < 1 or rows * columns > MAX_TILES for rows, columns in self.grids):
             raise PipelineError(f'"grids" must be pairs of rows and columns, each with 1 to {MAX_TILES} tiles')
+        if self.fill and self.fit == "stretch":
+            raise PipelineError('"fill" has no effect with "fit": "stretch": remove it')
         if self.choose == "canvas" and (self.grids or self.min_tiles > 1):
             raise PipelineError('"choose": "canvas" requires "max_tiles" alone, without "grids" and "min_tiles"')
         if self.tile_size**2 * max(rows * columns for rows, columns in self.sizer.grids) > 1 << 28:
@@ -81,7 +89,7 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
     @property
     def sizer(self) -> TileGrid:
         grids = self.grids or grids_of(self.min_tiles, self.max_tiles or 1, self.choose)
-        return TileGrid(self.tile_size, grids, self.choose, self.fit, self.keep_small)
+        return TileGrid(self.tile_size, grids, self.choose, self.fit, self.keep_small, self.fill)
 
 
 class _TileOp(OutputOp, frozen=True):
@@ -132,7 +140,10 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         omit_one: Whether the tensor of an image that is a single tile is empty, as for DeepSeek-OCR 2, whose model
             takes the whole image from another output.
         thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
-            after ``resize_to_tiles``, which is resized again, as for Idefics 3.
+            after ``resize_to_tiles``, which is resized again, as for Idefics 3. ``values`` are the finished float32
+            values of the tiles, which are resized without antialiasing, as for Phi-4. A GPU engine computes such
+            tensors on the CPU.
+        thumbnail_filter: Filter of the thumbnail for ``values``: ``bilinear`` or ``bicubic``.
         max_tiles: Fixed number of tiles per tensor. Missing tiles are filled with zeros. Default: the number of tiles
             of the image.
         dtype: Dtype of the values; ``uint8`` does not support normalized images.
@@ -141,7 +152,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         {"op": "tiles", "tile_size": 448, "thumbnail": "last"}
     """
 
-    thumbnail_of: Literal["photo", "tiles"] = "photo"
+    thumbnail_of: Literal["photo", "tiles", "values"] = "photo"
+    thumbnail_filter: Literal["bilinear", "bicubic"] | None = None
     max_tiles: TileNumber | None = None
     dtype: TensorDType = "float32"
 
@@ -149,6 +161,13 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         super().check()
         if self.max_tiles is not None and self.thumbnail is not None:
             raise PipelineError('"max_tiles" does not support "thumbnail": remove one of them')
+        if (self.thumbnail_of == "values") != (self.thumbnail_filter is not None):
+            raise PipelineError('"thumbnail_of": "values" and "thumbnail_filter" require each other')
+        least = PROFILES["torch_float"].min_sides
+        if self.thumbnail_filter is not None and (self.dtype != "float32" or 2 * self.tile_size < least):
+            raise PipelineError(
+                f'"thumbnail_of": "values" requires float32 and a tile_size of at least {-(-least // 2)}'
+            )
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         spec = self.spec_of(image, self.dtype)
@@ -176,16 +195,18 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
             rule="both",
             height=self.tile_size,
             width=self.tile_size,
-            filter=resize.filter,
-            antialias=resize.antialias,
-            like=resize.like,
+            filter=self.thumbnail_filter or resize.filter,
+            antialias=resize.antialias and self.thumbnail_filter is None,
+            like="torch_float" if self.thumbnail_filter else resize.like,
             order=resize.order,
         )  # without other fields of the resize, such as its region or its random size
-        if self.thumbnail_of == "tiles":
+        if self.thumbnail_filter and (plan.own or plan.fill_value is not None):
+            raise PipelineError('"thumbnail_of": "values" does not support image statistics and a pad with a value')
+        if self.thumbnail_of != "photo":
             if resize.is_real:
                 raise PipelineError(
-                    f'"thumbnail_of": "tiles" resizes the image again, but "like": "{resize.like}" and "filter": '
-                    f'"{resize.filter}" do not round to uint8: write "like": "pillow" in the resize'
+                    f'"thumbnail_of": "{self.thumbnail_of}" resizes the image again, but "like": "{resize.like}" and '
+                    f'"filter": "{resize.filter}" do not round to uint8: write "like": "pillow" in the resize'
                 )
             thumbnail = replace(plan.geometry, levels=(*plan.geometry.levels, small))
             return replace(plan, geometry=replace(plan.geometry, thumbnail=thumbnail))
@@ -232,29 +253,38 @@ class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
 
     Args:
         tile_size, thumbnail, thumbnail_of_one, omit_one: as in ``tiles``.
+        patch_size: Height and width of a patch in pixels. If given, the shape is ``[tiles, tile_size // patch_size,
+            tile_size // patch_size]``, and patches that contain only padding are 0, as in ``image_attention_mask`` of
+            Phi-4. The image must be at the upper left corner of the grid.
         dtype: Dtype of the output.
 
     Example:
         {"op": "tile_mask", "tile_size": 364, "thumbnail": "last"}
     """
 
+    patch_size: Length | None = None
     dtype: FlagDType = "int64"
+
+    def check(self) -> None:
+        super().check()
+        if self.patch_size is not None and self.tile_size % self.patch_size:
+            raise PipelineError(f'"tile_size" must be a multiple of patch_size, {self.patch_size}')
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         spec = self.spec_of(image, "float32")
-        size = (self.tile_size, self.tile_size)
+        size = (self.tile_size // (self.patch_size or 1),) * 2
         return TensorSpec(
             shape=(spec.shape[0], *size),
             most=(spec.most[0], *size) if spec.most else (),
             dtype=self.dtype,
             low=0,
             high=1,
-            patches=self._layout,
+            patches=replace(self._layout, cells=self.patch_size or 1),
         )
 
     def grid_of(self, before: Lowered) -> PatchLayout:
         del before
-        return self._layout
+        return replace(self._layout, cells=self.patch_size or 1)
 
     @property
     def _layout(self) -> PatchLayout:
@@ -267,6 +297,39 @@ class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
             is_always=self.thumbnail_of_one,
             omits_one=self.omit_one,
         )
+
+
+class TileTokenCount(NumbersOp, frozen=True, tag="tile_token_count"):
+    """Defines an output: the number of image tokens of Phi-4, which its class returns as ``num_img_tokens``.
+
+    The thumbnail has 256 tokens. Each 2 x 2 patches of a tile that are not padding become a token, and each row of
+    tokens ends with one more token. Another 17 tokens separate the parts.
+
+    Args:
+        tile_size, patch_size: as in ``tile_mask``, whose thumbnail must be first and present for one tile.
+        dtype: Dtype of the output.
+
+    Example:
+        {"op": "tile_token_count", "tile_size": 448, "patch_size": 14}
+    """
+
+    tile_size: Length
+    patch_size: Length
+    dtype: Literal["int64", "int32"] = "int64"
+
+    @property
+    def _mask(self) -> TileMask:
+        return TileMask(self.tile_size, patch_size=self.patch_size, thumbnail="first", thumbnail_of_one=True)
+
+    def check(self) -> None:
+        self._mask.check()
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        self._mask.infer(image)
+        return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=2**31 - 1)
+
+    def grid_of(self, before: Lowered) -> PatchLayout:
+        return self._mask.grid_of(before)
 
 
 class TileGridId(NumbersOp, frozen=True, tag="tile_grid_id"):
