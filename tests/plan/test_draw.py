@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pixprep as pp
+from pixprep.engine.annotations import annotated, mask_of
 from pixprep.plan.draws.augments import Seen
 from pixprep.plan.draws.philox import philox
 from support.images import png, scene
@@ -213,3 +214,83 @@ def test_an_iou_crop_is_the_first_trial_with_the_required_overlap(options):
         found.append(step.words(height, width, numbers, Seen(boxes)))
         assert found[-1] == first_window(step, height, width, numbers, boxes)
     assert len({tuple(window.values()) for window in found}) > 100
+
+
+LABELS = np.zeros(SIZE, np.uint8)
+LABELS[4:28, 6:30], LABELS[20:22, 40:42], LABELS[0, :] = 1, 2, 255
+MASKED = {"mask": LABELS, "boxes": [[6, 4, 30, 28], [40, 20, 42, 22]], "points": [[7, 5], [41, 21]]}
+
+
+def windows(op, count=400, *before):
+    """Return the windows of an op, and the labels of the image at the op."""
+    labels = pp.mask()
+    plan = pp.Pipeline([pp.pixels(), *before, op, labels, pp.tensor(max_size=99, only="training")]).for_training().plan
+    key = next(step.key for step in plan.random_steps if step.sees)
+    numbers = plan.draw(seed=3, epoch=0, indices=range(count))
+    mask = mask_of(plan, MASKED)
+    for each in numbers:
+        placed = plan.placing(each, MASKED, mask)(*SIZE)
+        words = placed.draws[key]
+        yield words, annotated(plan, placed, MASKED)["mask"]
+
+
+@pytest.mark.parametrize("before", [[], [pp.resize(64, filter="nearest")], [pp.random_flip(), pp.random_zoom_out(p=1)]])
+def test_a_window_around_the_mask_contains_foreground(before):
+    labels = [window for _, window in windows(pp.random_crop(8, 10, around="mask"), 200, *before)]
+    assert all(((window > 0) & (window < 255)).any() for window in labels)
+    varied = [window for _, window in windows(pp.random_crop(9, 9, max_label=0.8), 200, *before)]
+    fractions = [np.unique(window[window < 255], return_counts=True)[1] for window in varied]
+    is_varied = [len(counts) > 1 and counts.max() < 0.8 * counts.sum() for counts in fractions]
+    assert np.mean(is_varied) > (0.9 if len(before) < 2 else 0.3)  # most windows are padding after a zoom
+
+
+def test_a_label_is_chosen_before_its_pixel():
+    op = pp.random_crop(5, 7, around="mask", by_label=True, centered=True, around_p=0.5, pad_if_needed=True)
+    centers = [window[2, 3] for _, window in windows(op, 1000)]
+    counts = np.bincount(centers, minlength=256)
+    uniform = np.bincount(LABELS[2:-2, 3:-3].ravel(), minlength=256) / LABELS[2:-2, 3:-3].size
+    assert abs(counts[2] / 1000 - (0.25 + uniform[2] / 2)) < 0.05
+    assert abs(counts[1] / 1000 - (0.25 + uniform[1] / 2)) < 0.05
+
+
+@pytest.mark.parametrize(("around", "points"), [("box", [(18, 16), (41, 21)]), ("point", [(7, 5), (41, 21)])])
+def test_a_window_contains_a_box_or_a_point_at_any_of_its_pixels(around, points):
+    offsets = set()
+    for words, _ in windows(pp.random_crop(6, 8, around=around), 600):
+        inside = [(x - words["left"], y - words["top"]) for x, y in points]
+        inside = [each for each in inside if 0 <= each[0] < 8 and 0 <= each[1] < 6]
+        assert len(inside) == 1
+        offsets |= {*inside}
+    assert len(offsets) == 48
+
+
+def test_a_box_without_random_changes_is_a_crop():
+    """The region has the size of the result, so no pixel is interpolated."""
+    image, box = scene(90, 80), [[10, 20, 58, 84]]
+    plain = {"height": 64, "width": 48, "box_padding": 1.0}
+    drawn = pp.random_box_warp(**plain, scale=(1, 1), shift=0, degrees=0)
+    ends = [pp.tensor(dtype="uint8", layout="hwc")]
+    served = pp.Pipeline([pp.pixels(), pp.warp(box="boxes", **plain), *ends])
+    with pp.Engine(served, device="cpu", threads=1) as engine:
+        assert np.array_equal(engine.run([image], inputs={"boxes": [box]})[0], image[20:84, 10:58])
+    trained = pp.Pipeline([pp.pixels(), drawn, pp.boxes(), pp.tensor(dtype="uint8", layout="hwc", only="training")])
+    sample = {"image": image, "boxes": [*box, [60, 3, 79, 9]], "labels": [4, 5]}
+    found = {}
+    with pp.Loader([sample] * 20, trained.for_training(), batch_size=20) as loader:
+        (batch,) = loader
+        for label, boxes, tensor in zip(batch["labels"], batch["boxes"], batch["tensor"], strict=True):
+            assert len(label) == 1
+            found[int(label[0])] = boxes.tolist(), tensor
+    assert found.keys() == {4, 5}
+    assert found[4][0] == [[0, 0, 48, 64]]
+    assert np.array_equal(found[4][1], image[20:84, 10:58])
+
+
+def test_samples_without_the_field_of_a_random_op_are_rejected():
+    for op, field in ((pp.random_crop(8, around="mask"), "mask"), (pp.random_crop(8, around="point"), "points")):
+        with pytest.raises(pp.PipelineError, match=f'random_crop needs the "{field}" of each sample'):
+            training(op).plan.placing({}, {})
+    plan = training(pp.random_crop(8, around="mask")).plan
+    (numbers,) = plan.draw(seed=0, epoch=0, indices=[0])
+    with pytest.raises(pp.ImageError, match="annotation was made for 32 x 48"):
+        plan.placing(numbers, MASKED, mask_of(plan, MASKED))(50, 60)

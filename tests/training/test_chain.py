@@ -141,15 +141,18 @@ def test_copy_paste_hides_the_objects_below():
     assert hidden > 3
 
 
-def test_mixup_keeps_the_objects_of_both_images():
+@pytest.mark.parametrize("partner", [None, [], [pp.flip("vertical")]])
+def test_mixup_keeps_the_objects_of_both_images(partner):
     made = pp.Pipeline([pp.pixels(), pp.boxes(), pp.tensor(layout="hwc", dtype="uint8", max_size=64)]).for_training()
-    with loader([pp.flip(), pp.MixUp(p=0.7, alpha=2.0)], made) as mixing:
+    with loader([pp.flip(), pp.MixUp(p=0.7, alpha=2.0, partner=partner)], made) as mixing:
         mixed = 0
         for _ in range(3):
             for batch in mixing:
                 for row, (words,) in enumerate(batch["mix"]):
                     own = SOURCE[batch["index"][row]]["image"][:, ::-1]
-                    other = SOURCE[words["of"][0]["index"]]["image"][:, ::-1] if words else own
+                    other = SOURCE[words["of"][0]["index"]]["image"] if words else own
+                    if words and partner != []:
+                        other = other[:, ::-1] if partner is None else other[::-1]
                     weight = words.get("mixup", 1.0)
                     assert np.array_equal(batch["tensor"][row], (own * weight + other * (1 - weight)).astype(np.uint8))
                     assert len(batch["boxes"][row]) == len(batch["labels"][row]) == (6 if words else 3)

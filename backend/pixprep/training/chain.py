@@ -567,10 +567,11 @@ class Mixer:
         for group in groups:
             if isinstance(group, Mixture):
                 self._count += 1
+                number = self._count
                 group.check(nodes[0].engine.plan)  # type: ignore[union-attr]
                 partner = getattr(group, "partner", None)
-                node = _Node(group, number=self._count, partner=partner and self._compiled(partner))
-                nodes.append(node)
+                partner = None if partner is None else self._compiled(partner)
+                nodes.append(_Node(group, number=number, partner=partner))
                 continue
             begin = self._first if not nodes else Pixels(color=self._first.color)
             tensor = Tensor(layout="hwc", dtype="uint8", max_size=MAX_SIDE, only="training")
@@ -638,7 +639,9 @@ class Mixer:
         assert node.engine is not None
         plan, samples = node.engine.plan, [item.sample for item in items]
         attempts = [each.key for each in requests]
-        places = placings(plan, samples, seed=self._order.seed, epoch=self._epoch, attempts=attempts)
+        is_late = node.engine.lanes > 1 and bool(plan.masks or plan.targets)
+        seed = self._order.seed
+        places = placings(plan, samples, seed=seed, epoch=self._epoch, attempts=attempts, is_late=is_late)
         cache = self._cache if node in (self._stages[0], *self._then[:1]) else None
 
         def keep(place: int, image: Decoded) -> None:
@@ -747,9 +750,7 @@ class Mixer:
         begin, end = starts[request.index], starts[request.index + 1]
         if begin + copy >= end:  # a replacement that is not in the order of the epoch
             return []
-        (rank, world), size = self._order.shard, self._order.batch_size
-        del rank
-        place = int(places[begin + copy])
+        world, size, place = self._order.shard[1], self._order.batch_size, int(places[begin + copy])
         lane, own = place // size % world, place // (size * world) * size + place % size
         numbers = np.arange(max(own - mixture.recent + 1, 0), own + 1)
         those = (numbers // size * world + lane) * size + numbers % size
