@@ -283,6 +283,11 @@ DRAWN = {
          pp.random_erasing(value="random")],
     ),
     "displaced, beside an operator": ({}, [*ELASTIC, host(), pp.elastic(20, 1), pp.random_erasing(1.0)]),
+    "warped like DALI, blurred like OpenCV, and curves": (
+        {},
+        [pp.resize(50), pp.rotate(13, like="dali", filter="bilinear", padding_mode="edge"), pp.center_crop(44),
+         pp.gaussian_blur(5, 1.3, like="opencv", only="training"), pp.gamma((0.6, 1.5)), pp.tone_curve()],
+    ),
     "zoom out": ({}, ZOOMED),
     "zoom out, turned and mirrored": ({"color": "bgr"}, [pp.random_flip(p=0.7), pp.random_flip("vertical"), *ZOOMED]),
     "zoom out, gray": ({"color": "gray"}, [pp.random_zoom_out(fill=7), *ZOOMED[1:]]),
@@ -304,6 +309,7 @@ def test_random_ops_equal_the_cpu(name, most, monkeypatch):
     pipeline, whole = (pp.Pipeline([pp.decode(**decode | more), *ops, *tail]) for more in ({}, {"reduced": False}))
     images = [jpeg(60 + index % 13, 64 + index % 5, index, subsampling=0) for index in range(24)] + [b"no image"]
     images += [with_exif(6), png(noise(70, 66)), jpeg(200, 64, 1), jpeg(70, 300, 2)]
+    assert bool(pipeline.plan.unsupported_by_cuda) == name.startswith(("displaced", "summed"))
     numbers = pipeline.plan.draw(seed=2, epoch=0, indices=range(len(images)))
     ours_at, theirs_at = ([each.plan.placing(one, MARGINS) for one in numbers] for each in (pipeline, whole))
     with on_gpu(pipeline) as engine, pp.Engine(whole) as cpu:

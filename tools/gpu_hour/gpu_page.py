@@ -38,7 +38,7 @@ FORECASTS_HEAD = (
     "value."
 )
 OPS_OF_CPU = (
-    *("elastic", "elastic_distortion", "grid_distortion", "optical_distortion", "aug_mix", "clahe", "tone_curve"),
+    *("elastic", "elastic_distortion", "grid_distortion", "optical_distortion", "aug_mix", "clahe"),
     *("box_blur", "median_blur", "motion_blur", "sharpen", "gauss_noise", "compression", "downscale"),
 )
 """Ops on pixel values without a CUDA kernel."""

@@ -253,6 +253,7 @@ class Gamma(Ranged, ColorOp, frozen=True, tag="gamma"):
     phrase: ClassVar[str] = "gamma correction with the exponent {gamma}"
     is_pointwise: ClassVar[bool] = True
     keeps_places: ClassVar[bool] = True
+    is_hosts: ClassVar[bool] = False
     gamma: Annotated[float | tuple[float, float], Within(0, MAX_FACTOR, lengths=(1, 2))]
     gain: Factor = 1.0
     like: BlendLike = "pillow"

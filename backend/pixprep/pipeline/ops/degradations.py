@@ -136,6 +136,7 @@ class ToneCurve(Ranged, frozen=True, tag="tone_curve"):
 
     is_pointwise: ClassVar[bool] = True
     keeps_places: ClassVar[bool] = True
+    is_hosts: ClassVar[bool] = False
     low: Fraction = 0.25
     high: Fraction = 0.75
     std: Fraction = 0.1
