@@ -38,6 +38,7 @@ from pixprep.pipeline.ops.color import Solarize as solarize
 from pixprep.pipeline.ops.color import SolarizeAdd as solarize_add
 from pixprep.pipeline.ops.crops import CenterCrop as center_crop
 from pixprep.pipeline.ops.crops import Crop as crop
+from pixprep.pipeline.ops.crops import Trim as trim
 from pixprep.pipeline.ops.decode import Decode as decode
 from pixprep.pipeline.ops.decode import DecodeVideo as decode_video
 from pixprep.pipeline.ops.decode import Pixels as pixels
@@ -125,6 +126,7 @@ from pixprep.pipeline.ops.tiles import TileGridId as tile_grid_id
 from pixprep.pipeline.ops.tiles import TileMask as tile_mask
 from pixprep.pipeline.ops.tiles import TileTokenCount as tile_token_count
 from pixprep.pipeline.ops.tiles import Tiles as tiles
+from pixprep.pipeline.ops.tokens import ColorIds as color_ids
 from pixprep.pipeline.ops.tokens import PatchPositions as patch_positions
 from pixprep.pipeline.ops.tokens import TokenCount as token_count
 from pixprep.pipeline.ops.warp import Affine as affine

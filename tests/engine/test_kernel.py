@@ -311,6 +311,30 @@ def test_a_crop_outside_its_image_contains_only_the_fill(top, left):
     assert found.tolist() == [7, 8, 9]
 
 
+@pytest.mark.parametrize("like", ["pillow", "torchvision"])
+def test_trim_crops_to_the_dark_pixels_before_the_other_ops(like):
+    page = noise(90, 110) // 16 + np.uint8(230)
+    page[20:61, 33:90] = scene(41, 57)
+    page[20, 40] = page[60, 50] = page[30, 33] = page[31, 89] = 0
+    tail = (pp.resize(height=24, width=30), pp.flip())
+    assert np.array_equal(pp.apply([pp.trim(like=like), *tail], page), run(page, pp.trim(like=like), *tail))
+    for image, window in ((page, page[20:61, 33:90]), (page[:5, :7] * 0 + 9, page[:5, :7] * 0 + 9)):
+        assert np.array_equal(run(image, pp.trim(like=like), *tail), run(window, *tail))
+    assert not np.array_equal(run(page, pp.trim(threshold=255, like=like), *tail), run(page[20:61, 33:90], *tail))
+
+
+@pytest.mark.parametrize("arithmetic", ["float32", "float64"])
+def test_color_ids_are_the_indices_of_the_nearest_colors(arithmetic):
+    colors = [(0, 0, 0), (255, 255, 255), (200, 30, 40), (20, 30, 200), (200, 30, 40)]
+    ops = [pp.decode(), pp.resize(height=30, width=41), pp.color_ids(colors=colors, arithmetic=arithmetic)]
+    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+        (ids,) = engine.run([png(IMAGES["scene"])])
+    pixels = run(IMAGES["scene"], ops[1]).reshape(-1, 1, 3).astype(int)
+    assert ids.dtype == np.int64
+    assert np.array_equal(ids, ((pixels - np.array(colors)) ** 2).sum(2).argmin(1))
+    assert len({*ids.tolist()}) >= 3
+
+
 LAYOUT_CASES = {
     "resized": [pp.resize(31, filter="bicubic"), pp.center_crop(29, 40)],
     "as it is": [pp.center_crop(75, 112), pp.flip()],

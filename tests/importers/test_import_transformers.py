@@ -12,7 +12,7 @@ import pytest
 
 from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, resize_by_rule, tensor
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers.classes import DEFAULTS, FIXED
+from pixprep.importers.transformers.classes import DEFAULTS, FIXED, REASONS
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from support.compare import assert_close
 from support.hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
@@ -303,3 +303,10 @@ def test_the_numbers_of_tokens_in_the_docs_follow_from_the_pipelines():
         for count, (width, height) in zip(shown, ((640, 480), (1920, 1080), (4000, 3000)), strict=True):
             numbers = plan.numbers[output].numbers(height, width, plan.place(height, width).placements[output])
             assert int(np.prod(numbers) * factor) == int(count), (name, width)
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_a_class_that_cannot_be_supported_is_rejected_with_the_reason(name):
+    message = refusal(from_transformers, {"image_processor_type": f"{name}Fast"})
+    expected = f"'{name}Fast' is not supported; {REASONS[name]}"
+    assert message == f'image processor: "image_processor_type": {expected}'

@@ -13,7 +13,7 @@ from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers.classes import PAIRS
 from support.images import png, read, scene
 from support.importing import photos
-from support.processors import LEFT_OUT, outputs_of
+from support.processors import COLORS, LEFT_OUT, outputs_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its classes were not counted", allow_module_level=True)
@@ -22,8 +22,11 @@ import transformers
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 
 TIMM = {"input_size": [3, 96, 96], "interpolation": "bicubic", "crop_pct": 0.9, "architecture": "resnet18"}
-FIELDS = {"TimmWrapperImageProcessor": {"pretrained_cfg": TIMM, "architecture": "resnet18"}}
-"""Arguments of classes that cannot be created without arguments."""
+FIELDS = {
+    "ImageGPTImageProcessor": {"clusters": COLORS},
+    "TimmWrapperImageProcessor": {"pretrained_cfg": TIMM, "architecture": "resnet18"},
+}
+"""Arguments of classes that cannot be used without arguments."""
 
 
 def model_types():
@@ -86,5 +89,5 @@ def test_the_classes_and_model_types_that_are_equal_are_counted(capsys):
             f"{len(covered)} of {len(every)} model types; refused: {', '.join(sorted(refused))}"
         )
     assert wrong == []
-    assert len(equal) >= 121
-    assert len(covered) >= 206
+    assert len(equal) >= 124
+    assert len(covered) >= 209

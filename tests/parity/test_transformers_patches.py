@@ -22,7 +22,7 @@ from support.compare import assert_close
 from support.hub_configs import TILED
 from support.images import noise, png, read, scene
 from support.importing import photos
-from support.processors import LEFT_OUT, SMALL, drawn, outputs_of
+from support.processors import COLORS, LEFT_OUT, SMALL, drawn, outputs_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its processors of patches were not compared", allow_module_level=True)
@@ -32,6 +32,10 @@ import transformers
 BACKENDS = ("torchvision", "pil")
 ROWS = PATCHED | SIZED
 SIZES = ((1, 1), (1, 90), (20, 3000), (28, 28), (33, 57), (480, 640), (641, 480), (1500, 99), (27, 29))
+
+
+NARROW = (*("DonutImageProcessor", "MuseGlimmerImageProcessor", "NougatImageProcessor", "PPFormulaNetImageProcessor"),)
+"""Classes that first resize the shorter side. The longer side of a narrow image then exceeds the limit."""
 
 
 def processor(name, backend, **fields):
@@ -50,7 +54,7 @@ def is_large(name, expected, size):
     longest = max(sides)
     if name == "ZoeDepthImageProcessor" and min(size) < 5:  # torchvision cannot pad such an image, but NumPy can
         return True
-    is_narrow = name in ("DonutImageProcessor", "MuseGlimmerImageProcessor") and max(size) > 8 * min(size)
+    is_narrow = name in NARROW and max(size) > 8 * min(size)
     return longest > MAX_OPEN_SIDE or is_narrow or (name == "PerceiverImageProcessor" and min(size) == 1)
 
 
@@ -99,7 +103,8 @@ def test_the_defaults_equal_the_class_for_images_of_many_sizes(name, backend):
             compare(name, backend, {}, photos())
         return
     encoded = [*photos(), png(scene(301, 259)), *(png(noise(*size)) for size in sizes)]
-    assert compare(name, backend, {}, encoded) >= 8
+    fields = {"clusters": COLORS} if name == "ImageGPTImageProcessor" else {}
+    assert compare(name, backend, fields, encoded) >= 8
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -133,7 +138,7 @@ FORMS = [
 
 RESCALED = (
     *("DINOv3ViTImageProcessor", "UVDocImageProcessor", "VivitImageProcessor", "ZoeDepthImageProcessor"),
-    "Phi4MultimodalImageProcessor",
+    *("Phi4MultimodalImageProcessor", "ImageGPTImageProcessor"),
     *PAIRS,
 )
 """Classes that are supported only with ``do_rescale``."""
@@ -213,3 +218,17 @@ def test_a_transparent_image_is_composited_on_the_checkerboard_of_inkling_2(mode
     expected = transformers.Inkling2ImageProcessor()(Image.open(file), return_tensors="np")["pixel_values"]
     with Engine(from_transformers({"image_processor_type": "Inkling2ImageProcessor"}), threads=1) as engine:
         assert np.array_equal(engine.run_batch([file.getvalue()]).outputs["pixel_values"][0], expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_other_colors_or_another_order_of_the_channels_have_other_ids(backend):
+    """Negative control of the comparison with ImageGPT."""
+    fields = {"size": {"height": 32, "width": 32}}
+    own = processor("ImageGPTImageProcessor", backend, clusters=COLORS, **fields)
+    expected = own(Image.fromarray(scene(90, 70)), return_tensors="np")["input_ids"][0]
+    for colors, share in ((COLORS, 0), (COLORS[::-1], 0.9), ([color[::-1] for color in COLORS], 0.5)):
+        config = {"image_processor_type": "ImageGPTImageProcessor", "clusters": colors, **fields}
+        with Engine(from_transformers(config, backend=backend), threads=1) as engine:
+            (found,) = engine.run([png(scene(90, 70))])
+        assert (found != expected).mean() >= share
+        assert share or np.array_equal(found, expected)

@@ -33,6 +33,8 @@ SMALLER = {
     "DonutImageProcessor": {"size": {"height": 64, "width": 48}},
     "LlavaNextImageProcessor": {"size": {"shortest_edge": 40}, "crop_size": {"height": 40, "width": 40}}
     | {"image_grid_pinpoints": [[40, 80], [80, 40], [80, 80], [40, 40]]},
+    "NougatImageProcessor": {"size": {"height": 64, "width": 48}},
+    "PPFormulaNetImageProcessor": {"size": {"height": 64, "width": 64}},
     "SamImageProcessor": {"size": {"longest_edge": 128}, "pad_size": {"height": 128, "width": 128}},
 }
 """Fields that make a class faster, or that its default configuration lacks in order to be valid."""

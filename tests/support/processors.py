@@ -2,6 +2,8 @@
 
 from importlib import import_module
 
+import numpy as np
+
 from pixprep.importers.transformers.patches import PATCHED
 
 LEFT_OUT = {
@@ -33,6 +35,7 @@ SPLIT = {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}}
 EDGES = {"size": {"shortest_edge": 40, "longest_edge": 60}}
 SHORTER = {"size": {"shortest_edge": 64}}
 GRIDS = {"image_grid_pinpoints": [[48, 96], [96, 48], [96, 96]]}
+COLORS = np.random.default_rng(7).uniform(-1, 1, (300, 3)).astype(np.float32).tolist()
 SMALL = {
     "ZoeDepthImageProcessor": {"size": {"height": 96, "width": 120}, "ensure_multiple_of": 8},
     "AriaImageProcessor": {"max_image_size": 490, "min_image_size": 100},
@@ -46,6 +49,7 @@ SMALL = {
     "EomtImageProcessor": EDGES,
     "GotOcr2ImageProcessor": SQUARE | {"max_patches": 5},
     "GraniteDoclingImageProcessor": SQUARE | {"max_patches": 5},
+    "ImageGPTImageProcessor": SQUARE | {"clusters": COLORS},
     "Idefics2ImageProcessor": EDGES,
     "Idefics3ImageProcessor": SPLIT,
     "JanusImageProcessor": SQUARE,
@@ -55,12 +59,14 @@ SMALL = {
     "Mask2FormerImageProcessor": EDGES | {"size_divisor": 8},
     "MaskFormerImageProcessor": EDGES | {"size_divisor": 8},
     "MllamaImageProcessor": SQUARE | {"max_image_tiles": 5},
+    "NougatImageProcessor": {"size": {"height": 64, "width": 48}},
     "OneFormerImageProcessor": EDGES,
     "Ovis2ImageProcessor": SQUARE | {"max_patches": 5},
     "PerceptionLMImageProcessor": SQUARE | {"tile_size": 48, "max_num_tiles": 5},
     "Phi4MultimodalImageProcessor": {"size": {"height": 70, "width": 70}, "patch_size": 7, "dynamic_hd": 5},
     "PixtralImageProcessor": {"size": {"longest_edge": 64}},
     "PPDocLayoutV2ImageProcessor": SQUARE,
+    "PPFormulaNetImageProcessor": SQUARE,
     "PPDocLayoutV3ImageProcessor": SQUARE,
     "PPOCRV5ServerDetImageProcessor": {"limit_side_len": 96},
     "PPDocLayoutV4ImageProcessor": {"size": {"height": 70, "width": 60}},

@@ -37,6 +37,7 @@ FIELDS: Mapping[str, dict[str, Any]] = {
     "resize_to_patches": {"patch_size": 16, "max_patches": 40},
     "resize_by_rule": {"rule": "shrink", "size": 160, "multiple": 16},
     "center_crop": {"height": 112},
+    "trim": {"threshold": 8},
     "crop": {"top": 20, "left": 50, "height": 100, "width": 100},
     "pad": {"height": 176, "width": 248, "fill": 114},
     "letterbox": {"height": 160, "width": 160},

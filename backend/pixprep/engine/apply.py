@@ -15,9 +15,10 @@ from pixprep.engine.annotations import read_field
 from pixprep.engine.decoders.pixels import checked, levels, shaped
 from pixprep.engine.devices import device_for
 from pixprep.engine.kernels import Kernel
+from pixprep.engine.kernels.levels import trimmed
 from pixprep.errors import ImageError, PipelineError
 from pixprep.pipeline.forks import drawn
-from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, Tensor
+from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, Op, OutputOp, Pixels, Tensor, Trim
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.pipeline import checked as checked_op
 from pixprep.pipeline.walk import Item, at, items, nodes
@@ -231,6 +232,10 @@ def _apply_to(chain: _Chain, array: Array, sample: tuple[int, int, int], boxes: 
     pixels = levels(shaped(array, chain.first.frames if chain.first else Frames(color)))
     if 0 in pixels.shape:
         raise ImageError("BAD_DIMENSIONS", f"{array.shape[0]} x {array.shape[1]} pixels: the image is empty")
+    if chain.ops and isinstance(op := chain.ops[0].op, Trim):
+        order = -1 if chain.first is not None and chain.first.frames.order == "bgr" else 1
+        pixels = trimmed(op.step(), pixels[:, :, ::order])[:, :, ::order]
+        chain = _with_ops(chain, chain.ops[1:])
     if chain.chooses:
         chain = _with_ops(chain, tuple(drawn(chain.ops, lambda step: _selected(step, sample))))
     plan = _compiled(chain, color)[0]
@@ -259,9 +264,9 @@ def _selected(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
 
 @_cached
 def _with_ops(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
-    """Return the chain with the ops of the selected branches in place of the random choices.
+    """Return the chain with other ops, such as those of the selected branches in place of the random choices.
 
-    Results are cached, so that equal selections share one object and thus one plan.
+    Results are cached, so that equal ops share one object and thus one plan.
     """
     return replace(chain, ops=ops)
 

@@ -183,7 +183,10 @@ def compile_side(
                 name = op.name or op_name(op)
                 _check_output(name, (*outputs, *annotations))
                 plans[name] = op.lower(node.lowered, op.infer(node.image))
-                outputs[name] = Output(name, plans[name].spec, (*node.chain, op))
+                result = plans[name].spec
+                for each in getattr(plans[name], "calls", ()):
+                    result = each.result(result)
+                outputs[name] = Output(name, result, (*node.chain, op))
                 if isinstance(op, Tensor):
                     tensors[index] = name
             elif node.call is not None:

@@ -32,7 +32,7 @@ from pixprep.plan.placement import NO_MARGINS, Placement, Span, stretch
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Axis
 from pixprep.plan.steps import levels
-from pixprep.plan.steps.levels import Erase, LevelStep
+from pixprep.plan.steps.levels import Erase, LevelStep, Trim
 from pixprep.plan.steps.operators import Extern
 
 MAX_RESIZED_PIXELS = 1 << 28
@@ -54,7 +54,7 @@ class Geometry:
         erasures: Steps that erase rectangles of the tensor.
         fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
         photo: Steps on the pixel values of the whole image that are applied before the geometric steps. They do not
-            move pixels, except for padding that repeats parts of the image.
+            move pixels, except for a ``Trim`` and padding that repeats parts of the image.
         most: Maximum height and width of the result in pixels. None means unlimited.
         thumbnail: Geometry of the thumbnail that is added to the tiles of the image, or None.
     """
@@ -96,6 +96,12 @@ class Geometry:
     def motion(self) -> tuple[object, ...]:
         """Steps that may move pixels. If these steps are equal for two outputs, their coordinates are also equal."""
         return (self.before, self.resize, self.after, *filter(_moves, self.levels))
+
+    @property
+    def trim(self) -> Trim | None:
+        """First step, if it crops the margins. The geometry is then placed again, for the size of the cropped image."""
+        first = self.photo[0] if self.photo else None
+        return first if isinstance(first, Trim) else None
 
     @property
     def is_padded(self) -> bool:

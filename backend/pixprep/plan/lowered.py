@@ -96,10 +96,15 @@ class Lowered:
             PipelineError: The arithmetic exceeds the range of its dtype, or one channel is requested although the three
                 channels may differ.
         """
+        geometry = self.geometry
+        if geometry.trim is not None and (spec.is_open or geometry.random_steps or geometry.takes_inputs):
+            raise PipelineError(
+                "follows trim, which requires a tensor of a fixed size, and no random ops or per-image inputs"
+            )
         fill = self.fill if self.fill and not isinstance(self.fill, inputs.Fill) else (0,)
         plan = TensorPlan(
             spec=spec,
-            geometry=self.geometry,
+            geometry=geometry,
             fill=fill * (len(self.channels) if len(fill) == 1 else 1),
             channels=self.channels,
             arithmetic=self.arithmetic,
@@ -379,7 +384,7 @@ class Lowered:
         Raises:
             PipelineError: The transform is unknown.
         """
-        if why := next(filter(None, (each.no_places for each in traits(*self.levels))), ""):
+        if why := next(filter(None, (each.no_places for each in traits(*self.photo, *self.levels))), ""):
             raise PipelineError(why)
         if any(step.repeats for step in self.photo):
             raise PipelineError("coordinates are not supported if the image is padded before a resize")

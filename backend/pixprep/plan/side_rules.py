@@ -34,6 +34,7 @@ Rule = Literal[
     "idefics3_capped",
     "up",
     "thumbnail",
+    "thumbnail_gap",
     "pillow_contain",
     "pillow_thumbnail",
     "text_max",
@@ -130,7 +131,7 @@ class SideRule(Sizer):
                 return self._by_idefics3(height, width)
             case "up":
                 return self._by_up(height, width)
-            case "thumbnail":
+            case "thumbnail" | "thumbnail_gap":
                 return self._by_thumbnail(height, width)
             case "pillow_contain" | "pillow_thumbnail":
                 return self._by_pillow(height, width)
@@ -250,13 +251,23 @@ class SideRule(Sizer):
         return rows, upward(int(rows * ratio), multiple)
 
     def _by_thumbnail(self, height: int, width: int) -> Size:
-        """Return the size that transformers computes for Donut. This size never exceeds the size of the image."""
+        """Return the size that transformers computes for Donut. This size never exceeds the size of the image.
+
+        Raises:
+            ImageError: DOES_NOT_FIT: The rule is ``thumbnail_gap``, and a side shrinks by a factor of 4 or more.
+        """
         rows, columns = min(height, self.height), min(width, self.width)
         if (rows, columns) != (height, width):
             if height > width:
                 columns = int(width * rows / height)
             elif width > height:
                 rows = int(height * columns / width)
+        if self.rule == "thumbnail_gap" and (height >= 4 * rows or width >= 4 * columns):
+            raise ImageError(
+                "DOES_NOT_FIT",
+                f"{height} x {width} pixels would be resized to {rows} x {columns}; Pillow reduces an image that "
+                'shrinks by a factor of 4 or more in two steps, which the rule "thumbnail_gap" does not support',
+            )
         return rows, columns
 
     def _by_half(self, height: int, width: int) -> Size:

@@ -31,6 +31,7 @@ from pixprep.plan.steps.levels import (
     Resample,
     Take,
     Tone,
+    Trim,
 )
 from pixprep.plan.steps.neighborhoods import Clahe, Compress, Neighborhood, Noise
 from pixprep.plan.steps.warps import Warp
@@ -169,6 +170,19 @@ def _with_fourth_byte(image: U8) -> U8:
     if image.strides[1:] != (4, 1) or image.ctypes.data % 4:
         image = copied(image)
     return as_strided(image, (*image.shape[:2], 4), writeable=False)
+
+
+def trimmed(step: Trim, image: U8) -> U8:
+    """Return the window of an image (height, width, channels) that ``Trim`` describes, as a view."""
+    luma = apply_color_steps((Blend("own", 0.0, step.like),), image)[:, :, 0]
+    low, high = int(luma.min()), int(luma.max())
+    if low == high:
+        return image
+    dtype: Any = np.float32 if step.like == "torchvision" else np.float64
+    stretched = (np.arange(256) - low).astype(dtype) / dtype(high - low) * dtype(255)
+    is_dark = (stretched < step.threshold)[luma]
+    (rows,), (columns,) = is_dark.any(axis=1).nonzero(), is_dark.any(axis=0).nonzero()
+    return image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
 
 
 def _permuted(step: Permute, image: U8) -> U8:

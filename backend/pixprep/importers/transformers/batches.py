@@ -223,6 +223,7 @@ _IDEFICS = Form("samples", counted="all", required={"do_pad": True})
 
 UNSUPPORTED = {
     "FuyuImageProcessor": "its batches also contain the scale factors of the images",
+    "ImageGPTImageProcessor": "its batches contain the indices of colors",
     "UVDocImageProcessor": "its batches also contain the images before the resize",
 }
 """Classes whose batches are not supported, and the reason."""

@@ -114,6 +114,8 @@ FIXED: dict[str, dict[str, Any]] = {
     "Qwen2VLVideoProcessor": {"cap_pixels_per_frame": False},
     "Qwen3VLVideoProcessor": {"cap_pixels_per_frame": False},
     "DonutImageProcessor": {"do_align_long_axis": False},
+    "NougatImageProcessor": {"do_align_long_axis": False},
+    "PPFormulaNetImageProcessor": {"do_align_long_axis": False},
     "EomtImageProcessor": {"do_split_image": False, "do_pad": False},
     "GraniteDoclingImageProcessor": {"dense_max_patches": 0, "fine_route": False},
     "Lfm2VlImageProcessor": {"return_row_col_info": False},
@@ -151,7 +153,7 @@ WITHOUT_PIL = (
     *("Llama4ImageProcessor", "Phi4MultimodalImageProcessor"),
     *("Lfm2VlImageProcessor", "MiniCPMOcrImageProcessor", "MiniMaxM3VLImageProcessor", "UnlimitedOcrImageProcessor"),
     *("Cohere2VisionImageProcessor", "PI0ImageProcessor", "PerceptionLMImageProcessor"),
-    *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor"),
+    *("PPDocLayoutV2ImageProcessor", "PPDocLayoutV3ImageProcessor", "PPFormulaNetImageProcessor"),
     *("Sam2ImageProcessor", "Sam3ImageProcessor", "Tipsv2DptImageProcessor", "Tipsv2ImageProcessor"),
 )
 """Classes that transformers implements only with torchvision."""
@@ -273,6 +275,16 @@ UNUSED = {
 """Fields that each class accepts but ignores."""
 
 REASONS = {
+    **dict.fromkeys(
+        ("Kosmos2_5ImageProcessor", "Pix2StructImageProcessor"),
+        "it normalizes an image by its own mean, which PyTorch computes in float32, with a result that depends on the "
+        "number of threads",
+    ),
+    "Owlv2ImageProcessor": "it blurs an image with weights that depend on the processor: PyTorch computes different "
+    "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels",
+    "VitMatteImageProcessor": "it requires a second image, the trimap, but a pipeline receives one image",
+    "VitPoseImageProcessor": "it warps boxes with SciPy's affine_transform, which no op reproduces; for similar "
+    "pixels, use the op crop with boxes that have the aspect ratio of the model, and a resize",
     "Molmo2ImageProcessor": "it cuts an image into overlapping crops, and its image_token_pooling contains indices of "
     "patches that depend on the other images of the request: call transformers in a Python model instead",
 }

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from pixprep.importers.fields import PILLOW_FILTERS, Fields, sides
 from pixprep.importers.transformers.classes import (
     BICUBIC,
@@ -23,6 +25,7 @@ from pixprep.importers.transformers.classes import (
 from pixprep.pipeline.ops import (
     MAX_SIDE,
     CenterCrop,
+    ColorIds,
     Constant,
     ImageSize,
     Normalize,
@@ -43,6 +46,7 @@ from pixprep.pipeline.ops import (
     Tiles,
     TileTokenCount,
     TokenCount,
+    Trim,
     changed,
 )
 from pixprep.pipeline.ops.tiles import MAX_TILES
@@ -507,6 +511,35 @@ def _donut(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([*ops, Pad(height=height, width=width)], [_tensor()])
 
 
+def _image_gpt(fields: Fields, filter_: Filter, like: Like) -> Made:
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    geometry: list[Op] = [Resize(height=height, width=width, filter=filter_, like=like)]
+    if not fields.flag("do_color_quantize"):
+        return Made(geometry, [_tensor()])
+    if not (fields.flag("do_rescale") or fields.flag("do_normalize")):
+        fields.refuse("do_color_quantize", 'requires "do_rescale" or "do_normalize"')
+    clusters = fields.take("clusters")
+    if not isinstance(clusters, list | tuple) or not clusters or any(np.shape(each) != (3,) for each in clusters):
+        fields.refuse("clusters", "must be a list of colors with three numbers each")
+    colors = tuple((float(red), float(green), float(blue)) for red, green, blue in clusters)
+    return Made(
+        geometry,
+        [ColorIds(colors=colors, arithmetic="float64" if like == "pillow" else "float32", name="input_ids")],
+    )
+
+
+def _nougat(fields: Fields, filter_: Filter, like: Like) -> Made:
+    made = _donut(fields, filter_, like)
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    is_pillow = like == "pillow"
+    rule: Rule = "thumbnail_gap" if is_pillow else "thumbnail"  # the PIL backend passes reducing_gap=2
+    bicubic = ResizeByRule(rule=rule, size=height, width=width, again=True, filter="bicubic", like=like)
+    trim = Trim(threshold=200, like="pillow" if is_pillow else "torchvision")
+    return made._replace(
+        geometry=[*([trim] if fields.flag("do_crop_margin") else []), made.geometry[0], bicubic, *made.geometry[2:]]
+    )
+
+
 def _emu3(fields: Fields, filter_: Filter, like: Like) -> Made:
     least, most = (fields.length(field, MAX_RESIZED_PIXELS) for field in ("min_pixels", "max_pixels"))
     if fields.mapping("size") not in ({}, {"min_pixels": least, "max_pixels": most}):
@@ -723,6 +756,11 @@ _IDEFICS = class_fields((1, 1), LANCZOS, HALF, do_convert_rgb=True, do_pad=True,
     "max_image_size": {"longest_edge": 364},
     "return_row_col_info": False,
 }
+_NOUGAT = {"default_to_square": True, "do_pad": True} | {
+    "do_crop_margin": True,
+    "do_thumbnail": True,
+    "do_align_long_axis": False,
+}
 _ONEVISION = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
 _NEXT = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
@@ -798,6 +836,9 @@ SIZED: dict[str, Sized] = {
         _idefics2,
     ),
     "Idefics3ImageProcessor": Sized(_IDEFICS, _idefics3),
+    "ImageGPTImageProcessor": Sized(
+        class_fields((256, 256), BILINEAR, HALF, do_color_quantize=True) | {"clusters": None}, _image_gpt
+    ),
     "InklingImageProcessor": Sized(
         class_fields((40, 40), LANCZOS, CLIP, do_convert_rgb=True, default_to_square=False, do_resize=None)
         | {"rescale_image_frac": None, "rescale_image_max_upscaled_long_edge": 2048},
@@ -826,6 +867,7 @@ SIZED: dict[str, Sized] = {
     "MllamaImageProcessor": Sized(
         class_fields((224, 224), BILINEAR, HALF, do_convert_rgb=True, do_pad=True, max_image_tiles=4), _mllama
     ),
+    "NougatImageProcessor": Sized(class_fields((896, 672), BILINEAR, IMAGENET) | _NOUGAT, _nougat),
     "OneFormerImageProcessor": Sized(
         _MASKS
         | {"do_convert_rgb": True, "repo_path": "shi-labs/oneformer_demo", "class_info_file": None, "num_text": None},
@@ -845,6 +887,9 @@ SIZED: dict[str, Sized] = {
         | {"crop_size": 224, "resize_short": 256, "size_divisor": 1},
         _lcnet,
         crops=True,
+    ),
+    "PPFormulaNetImageProcessor": Sized(
+        class_fields((768, 768), BILINEAR, ((0.7931,) * 3, (0.1738,) * 3)) | _NOUGAT, _nougat
     ),
     "PPDocLayoutV2ImageProcessor": Sized(_PADDLE, _paddle),
     "PPDocLayoutV3ImageProcessor": Sized(_PADDLE, _paddle),

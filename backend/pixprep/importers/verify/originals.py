@@ -170,6 +170,10 @@ def geometry(
             case ops.Crop():
                 rows = _crop_range(op, op.top, op.height, pixels.shape[0])
                 pixels = pixels[rows, _crop_range(op, op.left, op.width, pixels.shape[1])]
+            case ops.Trim():
+                assert recolour is not None
+                luma = recolour(ops.Grayscale(like=op.like), pixels[:, :, :: -1 if is_bgr else 1])[:, :, 0]
+                pixels = pixels[_dark(luma, op)]
             case ops.SteadyOp():
                 assert recolour is not None
                 order = -1 if is_bgr and not op.moves else 1  # a warp fills with a colour in the order of the image
@@ -177,6 +181,14 @@ def geometry(
             case ops.ImageOp() if not isinstance(op, ops.Normalize):  # its arithmetic is compared separately
                 raise AssertionError(f"{op!r} is compared with nothing")
     return pixels
+
+
+def _dark(luma: Array, op: ops.Trim) -> tuple[slice, slice]:
+    """Return the rows and the columns of the smallest window that contains all pixels with a dark luma."""
+    stretched = (luma - luma.min()).astype(np.float32 if op.like == "torchvision" else np.float64)
+    stretched = stretched / np.ptp(luma).astype(stretched.dtype) * 255 if np.ptp(luma) else stretched
+    (top, bottom), (left, right) = ((each.min(), each.max() + 1) for each in np.nonzero(stretched < op.threshold))
+    return slice(top, bottom), slice(left, right)
 
 
 def _crop_range(op: Any, begin: Any, size: Any, length: int) -> slice:

@@ -25,6 +25,7 @@ from pixprep.pipeline.ops.color import Solarize as Solarize
 from pixprep.pipeline.ops.color import SolarizeAdd as SolarizeAdd
 from pixprep.pipeline.ops.crops import CenterCrop as CenterCrop
 from pixprep.pipeline.ops.crops import Crop as Crop
+from pixprep.pipeline.ops.crops import Trim as Trim
 from pixprep.pipeline.ops.decode import Decode as Decode
 from pixprep.pipeline.ops.decode import DecodeVideo as DecodeVideo
 from pixprep.pipeline.ops.decode import Pixels as Pixels
@@ -124,6 +125,7 @@ from pixprep.pipeline.ops.tiles import TileGridId as TileGridId
 from pixprep.pipeline.ops.tiles import TileMask as TileMask
 from pixprep.pipeline.ops.tiles import TileTokenCount as TileTokenCount
 from pixprep.pipeline.ops.tiles import Tiles as Tiles
+from pixprep.pipeline.ops.tokens import ColorIds as ColorIds
 from pixprep.pipeline.ops.tokens import PatchPositions as PatchPositions
 from pixprep.pipeline.ops.tokens import TokenCount as TokenCount
 from pixprep.pipeline.ops.warp import Affine as Affine

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Annotated, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops.limits import (
@@ -11,7 +12,9 @@ from pixprep.pipeline.ops.limits import (
     Bounded,
     FillColorOrInput,
     Length,
+    Within,
     fill_input,
+    need_8bit_values,
     need_fill,
     need_pixel_values,
     requested,
@@ -20,7 +23,8 @@ from pixprep.pipeline.ops.op import ImageOp, settle
 from pixprep.plan import inputs
 from pixprep.plan.geometry_steps import Window
 from pixprep.plan.lowered import Lowered
-from pixprep.spec import Bound, ImageSpec, InputSpec, Rounding
+from pixprep.plan.steps import levels
+from pixprep.spec import Bound, ColorLike, ImageSpec, InputSpec, Rounding
 
 
 class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
@@ -102,6 +106,46 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
     def _may_pad(self, image: ImageSpec) -> bool:
         may_exceed = (self.height or 0) > image.min_height or (self.width or 0) > image.min_width
         return may_exceed and self.smaller != "refuse"
+
+
+class Trim(ImageOp, frozen=True, tag="trim"):
+    """Crops the margins of a page: the result is the smallest window that contains all dark pixels.
+
+    The luma of the image is stretched, so that its minimum becomes 0 and its maximum becomes 255. A pixel is dark if
+    its stretched luma is below the ``threshold``. An image with a constant luma is not cropped. The op reproduces
+    ``crop_margin`` of the image processors of Nougat and PP-FormulaNet in transformers.
+
+    The op must directly follow ``decode``. Because the size of the result depends on the pixels, the tensor must have a
+    fixed size, and random ops, per-image inputs, and outputs with coordinates or sizes must not follow. An image is
+    rejected if the following ops do not support its size before or after the crop. A GPU engine computes the tensor on
+    the CPU.
+
+    Args:
+        threshold: Threshold of the stretched luma, 1 to 255.
+        like: Library whose luma the op uses. torchvision truncates it, and Pillow rounds it.
+
+    Example:
+        {"op": "trim", "threshold": 200}
+    """
+
+    threshold: Annotated[float, Within(1, 255)] = 200
+    like: ColorLike = "pillow"
+
+    def infer(self, image: ImageSpec) -> ImageSpec:
+        """Return the spec of the result, which is at most as large as the image."""
+        need_8bit_values(image)
+        if image.frames is not None:
+            raise PipelineError("supports images, not clips")
+        return image.within((1, 1), (image.max_height, image.max_width))
+
+    def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
+        if before != Lowered(before.color, operators=before.operators):
+            raise PipelineError('must directly follow decode, whose field "reduced" must be false')
+        return replace(before, photo=(self.step(),))
+
+    def step(self) -> levels.Trim:
+        """Return the step that crops the margins."""
+        return levels.Trim(self.threshold, self.like)
 
 
 Number = int | float | str

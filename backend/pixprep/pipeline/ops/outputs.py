@@ -246,6 +246,8 @@ class NumbersOp(OutputOp, frozen=True):
     def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
         kind = cast("NumbersKind", op_name(self))
         geometry = None if kind == "original_size" else before.geometry
+        if geometry is not None and geometry.trim is not None:
+            before.check_places()
         is_x_first = getattr(self, "order", None) in ("wh", "xy")
         patches = self.grid_of(before)
         return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first, patches=patches)

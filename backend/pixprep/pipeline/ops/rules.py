@@ -16,7 +16,7 @@ from pixprep.spec import ImageSpec, upward
 _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
     *("contain", "contain_down", "keep", "longer", "longer_down", "longer_even", "longer_half_up", "bounded"),
     *("shorter_half_up", "square"),
-    *("idefics3", "thumbnail", "nearer_32", "pillow_contain", "pillow_thumbnail"),
+    *("idefics3", "thumbnail", "thumbnail_gap", "nearer_32", "pillow_contain", "pillow_thumbnail"),
 )
 
 
@@ -63,6 +63,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
       and then down.
     - ``square``: both sides become ``size``, without keeping the aspect ratio (clips of SmolVLM, with ``again``).
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
+    - ``thumbnail_gap``: as ``thumbnail``, but an image that shrinks by a factor of 4 or more is rejected, because
+      Pillow resizes it in two steps with ``reducing_gap=2`` (Nougat).
     - ``pillow_contain``: the image fits into ``size``, like ``ImageOps.contain``. With a ``pad`` whose ``rounding`` is
       ``half_even``, it reproduces ``ImageOps.pad``.
     - ``pillow_thumbnail``: the image fits into ``size``, and is never enlarged, like ``Image.thumbnail``. The defaults
@@ -74,7 +76,7 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         rule: Formula.
         size: Length in pixels that the formula uses; not supported by ``multiple`` and ``up``.
         width: Width in pixels, if it differs from the height ``size``; for ``shrink``, ``contain``, ``contain_down``,
-            ``nearer``, ``nearer_32``, ``thumbnail`` and the rules of Pillow.
+            ``nearer``, ``nearer_32``, ``thumbnail``, ``thumbnail_gap`` and the rules of Pillow.
         multiple: Divisor of both sides: the formula rounds each side to a multiple of this number.
         min_size: Minimum length of both sides in pixels; for ``longer``, ``longer_even`` and ``bounded``. Minimum width
             for ``text_line``.
@@ -115,7 +117,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
             "size": self.rule not in ("multiple", "up"),
             "max_size": self.rule in ("shorter_half_up", "detr", "half") or self.rule.startswith("text_"),
             "max_tiles": self.rule == "idefics3_capped",
-            "width": self.rule in ("shrink", "contain", "contain_down", "nearer", "nearer_32", "thumbnail")
+            "width": self.rule
+            in ("shrink", "contain", "contain_down", "nearer", "nearer_32", "thumbnail", "thumbnail_gap")
             or self.rule.startswith("pillow_"),
             "min_size": self.rule in ("longer", "longer_even", "bounded", "text_line"),
         }

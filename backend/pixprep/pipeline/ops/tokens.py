@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from pixprep.errors import PipelineError
 from pixprep.patch_layout import PatchLayout
+from pixprep.pipeline.ops.op import OutputOp
 from pixprep.pipeline.ops.outputs import NumbersOp
 from pixprep.pipeline.ops.patches import PatchOp
 from pixprep.pipeline.ops.sizes import Few
 from pixprep.plan.lowered import Lowered
+from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.profiles.windows import multiply_add
+from pixprep.plan.steps.operators import operator
 from pixprep.spec import ImageSpec, TensorSpec
+
+MAX_COLOR = 1e6
+MAX_COLORS = 1 << 12
+_PIXELS_AT_ONCE = 1 << 10
+"""Number of pixels whose distances to all colors are in memory at the same time."""
 
 
 class PatchPositions(PatchOp, NumbersOp, frozen=True, tag="patch_positions"):
@@ -65,3 +77,78 @@ class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):
     def infer(self, image: ImageSpec) -> TensorSpec:
         self.layout_of(image)
         return TensorSpec(shape=(1,), dtype=self.dtype, low=1, high=2**31 - 1)
+
+
+class ColorIds(OutputOp, frozen=True, tag="color_ids"):
+    """Defines an output: the index of the nearest color of a palette for each pixel, int64 ``[height * width]``.
+
+    The pixels are in row-major order, and the distance is Euclidean. Of several colors at the same distance, the first
+    one is chosen. The op reproduces ``input_ids`` of the image processor of ImageGPT in transformers. The size of the
+    image must be fixed. A GPU engine computes this output on the CPU.
+
+    Args:
+        colors: Colors of the palette, 1 to 4096 lists with one number per channel, in the units and in the channel
+            order of the image at this op. After ``normalize``, they are normalized values.
+        arithmetic: Arithmetic of the squared distance ``|a|^2 - 2 a b + |b|^2``. ``float32`` reproduces PyTorch on
+            processors with AVX-512, where ``a b`` is computed by fused multiply-adds. ``float64`` reproduces NumPy.
+
+    Example:
+        {"op": "color_ids", "colors": [[0, 0, 0], [255, 255, 255], [255, 0, 0]]}
+    """
+
+    description = "output the index of the nearest of the given colors for each pixel"
+
+    colors: tuple[tuple[float, float, float], ...]
+    arithmetic: Literal["float32", "float64"] = "float32"
+
+    def check(self) -> None:
+        if not 1 <= len(self.colors) <= MAX_COLORS:
+            raise PipelineError(f'"colors" must have 1 to {MAX_COLORS} colors, not {len(self.colors)}')
+        if not all(len(color) == 3 and all(abs(each) <= MAX_COLOR for each in color) for color in self.colors):
+            raise PipelineError(f'each of the "colors" must have three numbers from {-MAX_COLOR:g} to {MAX_COLOR:g}')
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        """Return the spec of the tensor whose colors are compared."""
+        if image.height is None or image.width is None or image.frames is not None or image.channels != 3:
+            raise PipelineError("requires an image of a fixed size with three channels, such as after a resize")
+        shape = (3, image.height, image.width)
+        return TensorSpec(shape=shape, dtype="float32", layout="chw", low=image.low, high=image.high)
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> TensorPlan:
+        colors, is_single = self.colors, self.arithmetic == "float32"
+
+        @operator("pixprep.color_ids", version=1, place="tensor", shape=(spec.shape[1] * spec.shape[2],), dtype="int64")
+        def color_ids(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+            return nearest_colors(values, colors, is_single=is_single)
+
+        plan = before.tensor(spec)
+        return replace(plan, calls=(color_ids.use({}),))
+
+
+def nearest_colors(
+    values: npt.NDArray[np.float32], colors: tuple[tuple[float, ...], ...], *, is_single: bool
+) -> npt.NDArray[np.int64]:
+    """Return the index of the nearest color for each pixel, int64 (height * width,).
+
+    Args:
+        values: Image, float32 (3, height, width).
+        colors: Colors with one number per channel.
+        is_single: Whether to compute in float32, as PyTorch does, and not in float64.
+    """
+    palette: npt.NDArray[Any] = np.array(colors, np.float32 if is_single else np.float64)
+    pixels = values.reshape(3, -1).T
+    norms = [(each[:, 0] ** 2 + each[:, 1] ** 2) + each[:, 2] ** 2 for each in (pixels, palette)]
+    ids = np.empty(len(pixels), np.int64)
+    for begin in range(0, len(pixels), _PIXELS_AT_ONCE):
+        part = slice(begin, begin + _PIXELS_AT_ONCE)
+        products = _fused_products(pixels[part], palette) if is_single else pixels[part].astype(np.float64) @ palette.T
+        ids[part] = (norms[0][part, None] - 2 * products + norms[1]).argmin(axis=1)
+    return ids
+
+
+def _fused_products(pixels: npt.NDArray[np.float32], palette: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the scalar products of pixels and colors, (pixels, colors), with fused multiply-adds."""
+    products: npt.NDArray[np.float32] = pixels[:, :1] * palette[:, 0]
+    for channel in (1, 2):
+        products = multiply_add(pixels[:, channel, None], palette[:, channel], products)
+    return products

@@ -5,6 +5,7 @@ Each step is an immutable struct with the parameters for an image of known size:
 - ``Curve`` maps pixel values by a look-up table, and ``Tone`` by a curve from the histogram of the image.
 - ``Blend`` mixes the image with gray, ``Hue`` rotates the hue, and ``Hsv`` shifts hue, saturation and value.
 - ``ColorMatrix`` computes linear combinations of the channels, and ``Permute`` reorders the channels.
+- ``Trim`` crops the margins of the image.
 - ``Filter`` convolves the image with a kernel.
 - ``Warp`` samples the image at transformed coordinates, ``Take`` crops, pads or flips, and ``Resample`` resizes.
 - ``Erase`` fills a rectangle.
@@ -74,6 +75,29 @@ class Blend(Step, frozen=True):
     def __str__(self) -> str:
         gray = "the gray of each pixel" if self.gray == "own" else "the mean gray of the image"
         return f"blend with {gray}, factor {self.factor:.4g} ({self.like}'s rounding)"
+
+
+class Trim(Step, frozen=True):
+    """Crops the margins: the result is the smallest window that contains all dark pixels.
+
+    The luma is stretched, so that its minimum becomes 0 and its maximum becomes 255. A pixel is dark if its stretched
+    luma is below the threshold. An image with a constant luma does not change.
+
+    The size of the result is known only after the image is decoded. Geometric steps are therefore placed again after
+    this step, which must be the first one.
+
+    Attributes:
+        threshold: Threshold of the stretched luma.
+        like: Library whose luma the step uses. torchvision stretches it in float32, and Pillow in float64.
+    """
+
+    threshold: float
+    like: ColorLike
+    moves = keeps_gray = is_hosts = True
+    no_places = "must come before trim, after which the position of the image in the photo is not known"
+
+    def __str__(self) -> str:
+        return f"crop to the pixels whose stretched luma is below {self.threshold:g} ({self.like}'s luma)"
 
 
 class Hue(Step, frozen=True):
