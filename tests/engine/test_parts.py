@@ -3,12 +3,13 @@ libraries are handled.
 """
 
 import ctypes
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import _imaging
+from PIL import ImageFile, _imaging
 
 import pixprep as pp
 from pixprep.engine.decoders import Limits, images, turbo
@@ -123,16 +124,36 @@ def test_fast_chroma_decodes_complete_images_only(kind):
         assert np.array_equal(buffer[..., :3], decode(encoded, whole, way, is_strict=True)[..., :3])
 
 
-def test_the_longest_codes_and_values_are_decoded():
+@pytest.mark.parametrize("progressive", [False, True])
+def test_the_longest_codes_and_values_are_decoded(monkeypatch, progressive):
     """Noise at quality 100 has Huffman codes of 16 bits and values of 10 bits."""
+    monkeypatch.setattr(ImageFile, "MAXBLOCK", 1 << 20)  # else Pillow cannot write it
     for kind, seed in ((each, seed) for each in SAMPLINGS for seed in range(3)):
         pixels = 255 * np.random.default_rng(seed).integers(0, 2, (70, 90, 3), np.uint8)
-        compare(np.random.default_rng(seed), jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind]), RGB, 4)
+        encoded = jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind], progressive=progressive)
+        compare(np.random.default_rng(seed), encoded, RGB, 4)
 
 
-def test_each_restart_interval_resets_the_decoder():
+@pytest.mark.parametrize("progressive", [False, True])
+def test_each_restart_interval_resets_the_decoder(progressive):
     for blocks in range(1, 40):
-        compare(np.random.default_rng(0), jpeg(scene(50, 90), restart_marker_blocks=blocks), RGB, 2)
+        encoded = jpeg(scene(50, 90), restart_marker_blocks=blocks, progressive=progressive)
+        compare(np.random.default_rng(0), encoded, RGB, 2)
+
+
+ORDERS = [(0, 4, 1, 2, 3, 5, 6, 7, 8, 9), (0, 6, 4, 1, 5, 9, 3, 2, 8, 7), (0, 3, 2, 7, 8, 4, 1, 5, 6, 9)]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_scans_of_a_progressive_jpeg_may_have_any_order(order):
+    """Scan 1 contains the coefficients 1 to 5 of the luma, scan 4 contains 6 to 63, and scans 5 and 9 refine them."""
+    encoded = jpeg(scene(70, 90, 3), progressive=True)
+    first = encoded.index(b"\xff\xc4")
+    head, scans, end = encoded[:first], encoded[first:-2], encoded[-2:]
+    parts = re.findall(rb"(?:\xff\xc4(?:(?!\xff[\xc4\xda]).)*)*\xff\xda(?:(?!\xff[\xc4\xda]).)*", scans, re.DOTALL)
+    assert b"".join(parts) == scans
+    assert len(parts) == len(order)
+    compare(np.random.default_rng(0), head + b"".join(parts[index] for index in order) + end, RGB, 8)
 
 
 # damage

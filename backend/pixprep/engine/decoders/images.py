@@ -230,7 +230,7 @@ class CpuDecoder:
             part = part or everything
             if area - (part[2] - part[0]) * (part[3] - part[1]) < MIN_SAVED_PIXELS:
                 part = everything
-            if part != everything or header.frame != 0xC2:  # for a complete progressive JPEG, this is not faster
+            if part != everything or header.frame != 0xC2 or turbo.has_own_huffman():
                 where = stored_region(part, orientation, placed.height, placed.width)
                 if turbo.decode_part(encoded, buffer, where, self._options):
                     return Decoded(buffer if orientation == 1 else oriented(buffer, orientation, part), placed)

@@ -1,4 +1,4 @@
-// Huffman decoding of sequential JPEGs: see huffman.h. One table look-up yields up to two symbols with their values. The
+// Huffman decoding of JPEGs: see huffman.h. One table look-up yields up to two symbols with their values. The
 // inner loop never tests for markers, because the data up to the next marker are first copied without the stuffed zeros
 // (FF 00 becomes FF). Names are those of libjpeg and of ITU-T T.81.
 #include "huffman.h"
@@ -9,12 +9,13 @@
 enum { HUFF_LOOKAHEAD = 10 };        // bits per table look-up; larger tables do not fit into the L1 cache
 enum { LONG = 1 << 7 };              // flag of entries whose code and value exceed HUFF_LOOKAHEAD bits
 enum { LAST = 128 };                 // run length that marks the end of a block (EOB)
+enum { EMPTY, WITHOUT_PAIRS, COMPLETE };  // states of a table
 enum { PADDING = 512 };              // zero bytes after the data; a block consumes at most 480 bytes
 
 // A Huffman table with its look-ups, as d_derived_tbl in libjpeg.
 struct derived_tbl {
     struct huff_tbl source;  // from which the look-ups were filled
-    int is_filled;
+    int filled;  // EMPTY, WITHOUT_PAIRS or COMPLETE
     int32_t maxcode[17];    // per code length: the last code, plus 1
     int32_t valoffset[17];  // per code length: offset from a code to the index of its symbol in huffval
     // One symbol, indexed by the next bits. From the lowest bit: 8 bits of length, 8 of coefficients to advance, 16 of
@@ -41,7 +42,8 @@ struct scan {
     struct bit_reader reader;
     const uint8_t *end;
     int32_t last_dc_val[4];  // DC predictors, one per component of the scan
-    int64_t mcus_decoded, next_restart_num;
+    int64_t mcus_decoded, next_restart_num, end_of_band_run;  // EOBRUN: blocks that end without further symbols
+    void (*library_start_pass)(struct jpeg_decompress_struct *);
     uint8_t data[];
 };
 
@@ -57,12 +59,13 @@ static inline int extend(int bits, int size) { return size && !(bits >> (size - 
 // Run of zeros before the coefficient of an AC symbol; LAST for EOB.
 static inline int run_of(int symbol) { return symbol & 15 || symbol == 0xF0 ? symbol >> 4 : LAST; }
 
-// Fill the look-ups, unless they are those of the previous image. Returns 0 if the table is invalid.
-static int make_derived_tbl(struct derived_tbl *table, const struct huff_tbl *from, int is_dc) {
+// Fill the look-ups, unless they are those of the previous image. Only AC tables of sequential JPEGs have pairs. Returns 0 if the
+// table is invalid.
+static int make_derived_tbl(struct derived_tbl *table, const struct huff_tbl *from, int is_dc, int has_pairs) {
     int code = 0, count = 0;
-    if (table->is_filled && !memcmp(&table->source, from, sizeof *from)) return 1;
+    if (table->filled > has_pairs && !memcmp(&table->source, from, sizeof *from)) return 1;
     table->source = *from;
-    table->is_filled = 0;
+    table->filled = EMPTY;
     for (int i = 0; i < 1 << HUFF_LOOKAHEAD; ++i) table->one_symbol[i] = LONG;
     for (int length = 1; length <= 16; ++length, code <<= 1) {
         table->valoffset[length] = count - code;
@@ -71,13 +74,14 @@ static int make_derived_tbl(struct derived_tbl *table, const struct huff_tbl *fr
             const int symbol = from->huffval[count], size = is_dc ? symbol : symbol & 15, free = HUFF_LOOKAHEAD - length;
             if (size > 15) return 0;
             const uint32_t entry = (length + size) | (run_of(symbol) + 1) << 8, is_long = LONG | length << 8 | symbol << 16;
+            const int is_run = !is_dc && !size && symbol && symbol != 0xF0;  // EOB1 to EOB14, which have additional bits
             for (int rest = 0; free >= 0 && rest < 1 << free; ++rest)
                 table->one_symbol[code << free | rest] =
-                    size > free ? is_long : entry | (uint32_t)extend(rest >> (free - size), size) << 16;
+                    size > free || is_run ? is_long : entry | (uint32_t)extend(rest >> (free - size), size) << 16;
         }
         table->maxcode[length] = code;
     }
-    for (int i = 0; i < 1 << HUFF_LOOKAHEAD && !is_dc; ++i) {
+    for (int i = 0; i < 1 << HUFF_LOOKAHEAD && has_pairs; ++i) {
         const uint32_t first = table->one_symbol[i];
         const uint32_t second = table->one_symbol[i << (first & 63) & ((1 << HUFF_LOOKAHEAD) - 1)];
         const uint64_t length = first & 63, run = (first >> 8 & 255) - 1;
@@ -87,7 +91,8 @@ static int make_derived_tbl(struct derived_tbl *table, const struct huff_tbl *fr
         if (run != LAST && !(second & LONG) && length + (second & 63) <= HUFF_LOOKAHEAD)
             table->two_symbols[i] += (second & 0xffff) | (uint64_t)(second >> 16) << 48;
     }
-    return table->is_filled = 1;
+    table->filled = has_pairs ? COMPLETE : WITHOUT_PAIRS;
+    return 1;
 }
 
 // Copy the bytes up to the next marker without stuffed zeros, and reset the DC predictors. Returns 0 if no marker follows.
@@ -186,17 +191,28 @@ static inline int decode_block(struct bit_reader *r, const struct derived_tbl *d
     return k == BLOCK || k > LAST;
 }
 
+// Begin the next restart interval, if one begins with this MCU. Returns 0 if its marker is wrong.
+static int restart(struct jpeg_decompress_struct *jpeg, struct scan *scan) {
+    if (!scan->mcus_decoded || !jpeg->restart_interval || scan->mcus_decoded % jpeg->restart_interval) return 1;
+    const int is_valid = is_consumed(scan) && jpeg->src->next_input_byte[1] == 0xD0 + scan->next_restart_num++ % 8;
+    jpeg->src->next_input_byte += 2;
+    jpeg->src->bytes_in_buffer -= 2;
+    scan->end_of_band_run = 0;
+    return is_valid && unstuff_bytes(jpeg->src, scan);
+}
+
+// Finish an MCU. An invalid MCU, and a scan with unused data, end in error_exit.
+static int finish_mcu(struct jpeg_decompress_struct *jpeg, struct scan *scan, int is_valid) {
+    const int64_t mcus = (int64_t)jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
+    if (!is_valid || (++scan->mcus_decoded == mcus && !is_consumed(scan))) jpeg->err->error_exit(jpeg);
+    return 1;
+}
+
 // Decode one MCU of the scan. Without MCU_data its coefficients are discarded.
 static int decode_mcu(struct jpeg_decompress_struct *jpeg, int16_t (**MCU_data)[BLOCK]) {
     struct scan *scan = jpeg->client_data;
     int16_t discarded[BLOCK];
-    int is_valid = 1;
-    if (scan->mcus_decoded && jpeg->restart_interval && scan->mcus_decoded % jpeg->restart_interval == 0) {
-        is_valid = is_consumed(scan) && jpeg->src->next_input_byte[1] == 0xD0 + scan->next_restart_num++ % 8;
-        jpeg->src->next_input_byte += 2;
-        jpeg->src->bytes_in_buffer -= 2;
-        is_valid = is_valid && unstuff_bytes(jpeg->src, scan);
-    }
+    int is_valid = restart(jpeg, scan);
     struct bit_reader reader = scan->reader;
     for (int i = 0; i < jpeg->blocks_in_MCU && is_valid; ++i) {
         const int ci = jpeg->MCU_membership[i];
@@ -206,9 +222,7 @@ static int decode_mcu(struct jpeg_decompress_struct *jpeg, int16_t (**MCU_data)[
                    reader.at <= scan->end + sizeof reader.word;
     }
     scan->reader = reader;
-    const int64_t mcus = (int64_t)jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
-    if (!is_valid || (++scan->mcus_decoded == mcus && !is_consumed(scan))) jpeg->err->error_exit(jpeg);
-    return 1;
+    return finish_mcu(jpeg, scan, is_valid);
 }
 
 void start_huffman_pass(struct jpeg_decompress_struct *jpeg) {
@@ -218,10 +232,187 @@ void start_huffman_pass(struct jpeg_decompress_struct *jpeg) {
     if (is_valid) scan->dc_tables = tables_of_thread.dc, scan->ac_tables = tables_of_thread.ac;
     for (int i = 0; i < jpeg->comps_in_scan && is_valid; ++i) {
         const int dc = jpeg->cur_comp_info[i]->dc_tbl_no, ac = jpeg->cur_comp_info[i]->ac_tbl_no;
-        is_valid = make_derived_tbl(&scan->dc_tables[dc], jpeg->dc_huff_tbl_ptrs[dc], 1) &&
-                   make_derived_tbl(&scan->ac_tables[ac], jpeg->ac_huff_tbl_ptrs[ac], 0);
+        is_valid = make_derived_tbl(&scan->dc_tables[dc], jpeg->dc_huff_tbl_ptrs[dc], 1, 0) &&
+                   make_derived_tbl(&scan->ac_tables[ac], jpeg->ac_huff_tbl_ptrs[ac], 0, 1);
     }
     if (!is_valid) jpeg->err->error_exit(jpeg);
     scan->mcus_decoded = scan->next_restart_num = 0;
     jpeg->entropy->decode_mcu = decode_mcu;
+}
+
+// Progressive JPEGs: T.81, annex G. Ss and Se are the first and the last coefficient of a scan in zigzag order, Al is the lowest bit of
+// the coefficients that the scan contains, and Ah is that of the previous scan, or 0 for the first scan of a coefficient.
+
+// First scan of the DC coefficients.
+static inline int decode_dc_first(struct bit_reader *r, const struct derived_tbl *table, int32_t *last_dc_val, int Al, int16_t *block) {
+    fill_bit_buffer(r);
+    const uint64_t entry = table->one_symbol[peek_bits(r, HUFF_LOOKAHEAD)];
+    int value = (int16_t)(entry >> 16);
+    if (entry & LONG) {
+        const int symbol = read_symbol(r, table, entry);
+        if (symbol < 0) return 0;
+        value = read_value(r, symbol);
+    } else drop_bits(r, entry & 63);
+    *last_dc_val += value;
+    block[0] = *last_dc_val * (1 << Al);
+    return block[0] == *last_dc_val * (1 << Al);
+}
+
+// Read the additional bits of EOBn: the number of blocks, including this one, that have no further symbols.
+static inline int64_t read_run(struct bit_reader *r, int n) {
+    const int64_t run = (1 << n) + (n ? peek_bits(r, n) : 0);
+    drop_bits(r, n);
+    return run;
+}
+
+// First scan of AC coefficients. Returns 0 if the data are corrupt.
+static inline int decode_ac_first(struct bit_reader *r, const struct derived_tbl *table, int k, int Se, int Al, int64_t *run, int16_t *block) {
+    while (k <= Se) {
+        fill_bit_buffer(r);
+        _Pragma("GCC unroll 3") for (int looked = 0; looked < 3 && k <= Se; ++looked) {
+            const uint64_t entry = table->one_symbol[peek_bits(r, HUFF_LOOKAHEAD)];
+            int value = (int16_t)(entry >> 16), zeros = (int)(entry >> 8 & 255) - 1;
+            if (__builtin_expect(entry & LONG, 0)) {
+                const int symbol = read_symbol(r, table, entry);
+                if (symbol < 0) return 0;
+                if (!(symbol & 15) && symbol != 0xF0) {
+                    *run = read_run(r, symbol >> 4) - 1;
+                    return 1;
+                }
+                zeros = symbol >> 4, value = read_value(r, symbol & 15);
+                looked = 2;  // the bits may be used up
+            } else drop_bits(r, entry & 63);
+            if (zeros == LAST) return 1;
+            k += zeros;
+            if (k > Se) return 0;
+            block[jpeg_natural_order[k++]] = value * (1 << Al);
+        }
+    }
+    return 1;
+}
+
+// Return which coefficients are not 0: one bit per coefficient, in zigzag order.
+static inline uint64_t nonzero_coefficients(const int16_t *block) {
+    static const uint8_t zigzag[BLOCK] = {
+        0,  1,  5,  6,  14, 15, 27, 28, 2,  4,  7,  13, 16, 26, 29, 42, 3,  8,  12, 17, 25, 30, 41, 43, 9,  11, 18, 24, 31, 40, 44, 53,
+        10, 19, 23, 32, 39, 45, 52, 54, 20, 22, 33, 38, 46, 51, 55, 60, 21, 34, 37, 47, 50, 56, 59, 61, 35, 36, 48, 49, 57, 58, 62, 63,
+    };
+    uint64_t found = 0, four;
+    for (int i = 0; i < BLOCK; i += 4) {
+        memcpy(&four, block + i, sizeof four);
+        if (!four) continue;
+        for (int j = i; j < i + 4; ++j) found |= (uint64_t)(block[j] != 0) << zigzag[j];
+    }
+    return found;
+}
+
+// Read the next bit of a coefficient that is not 0.
+static inline void correct(struct bit_reader *r, int bit, int16_t *coefficient) {
+    if (r->bits < 1) fill_bit_buffer(r);
+    if (peek_bits(r, 1) && !(*coefficient & bit)) *coefficient += *coefficient >= 0 ? bit : -bit;
+    drop_bits(r, 1);
+}
+
+// Further scan of AC coefficients: the next bit of those that are not 0, and new coefficients, which are 1 or -1. Returns 0 if the data
+// are corrupt.
+static inline int decode_ac_refine(struct bit_reader *r, const struct derived_tbl *table, int k, int Se, int Al, int64_t *run,
+                                   int16_t *block) {
+    const uint64_t nonzero = nonzero_coefficients(block) & ~0ull >> (63 - Se);
+    for (; !*run && k <= Se; ++k) {
+        fill_bit_buffer(r);
+        const uint64_t entry = table->one_symbol[peek_bits(r, HUFF_LOOKAHEAD)];
+        int value = (int16_t)(entry >> 16), zeros = (int)(entry >> 8 & 255) - 1;
+        if (entry & LONG) {
+            const int symbol = read_symbol(r, table, entry);
+            if (symbol < 0) return 0;
+            if (!(symbol & 15) && symbol != 0xF0) {
+                *run = read_run(r, symbol >> 4);
+                break;
+            }
+            if ((symbol & 15) > 1) return 0;
+            zeros = symbol >> 4, value = read_value(r, symbol & 15);
+        } else drop_bits(r, entry & 63);
+        if (zeros == LAST) {
+            *run = 1;
+            break;
+        }
+        if (value < -1 || value > 1) return 0;
+        for (;; ++k) {  // skip `zeros` coefficients that are 0, and correct the others
+            const uint64_t rest = nonzero >> k;
+            const int next = rest ? __builtin_ctzll(rest) : BLOCK;
+            if (next > zeros) break;
+            zeros -= next, k += next;
+            correct(r, 1 << Al, &block[jpeg_natural_order[k]]);
+            if (k == Se) return 0;
+        }
+        k += zeros;
+        if (k > Se) return 0;
+        if (value) block[jpeg_natural_order[k]] = value * (1 << Al);
+    }
+    if (!*run) return 1;
+    for (uint64_t rest = nonzero >> k << k; rest; rest &= rest - 1)
+        correct(r, 1 << Al, &block[jpeg_natural_order[__builtin_ctzll(rest)]]);
+    --*run;
+    return 1;
+}
+
+// Decode one MCU of a scan of a progressive JPEG. A scan of AC coefficients has one component, whose MCU is a block.
+static int decode_progressive_mcu(struct jpeg_decompress_struct *jpeg, int16_t (**MCU_data)[BLOCK]) {
+    struct scan *scan = jpeg->client_data;
+    const struct derived_tbl *ac_table = &scan->ac_tables[jpeg->cur_comp_info[0]->ac_tbl_no];
+    const int Ss = jpeg->Ss, Se = jpeg->Se, Al = jpeg->Al;
+    int is_valid = restart(jpeg, scan);
+    struct bit_reader reader = scan->reader;
+    if (!is_valid) {
+    } else if (Ss && jpeg->Ah) {
+        is_valid = decode_ac_refine(&reader, ac_table, Ss, Se, Al, &scan->end_of_band_run, *MCU_data[0]);
+    } else if (Ss && scan->end_of_band_run) {
+        --scan->end_of_band_run;
+    } else if (Ss) {
+        is_valid = decode_ac_first(&reader, ac_table, Ss, Se, Al, &scan->end_of_band_run, *MCU_data[0]);
+    } else {
+        for (int i = 0; i < jpeg->blocks_in_MCU && is_valid; ++i) {
+            const int ci = jpeg->MCU_membership[i];
+            int16_t *block = *MCU_data[i];
+            if (!jpeg->Ah) {
+                const struct derived_tbl *table = &scan->dc_tables[jpeg->cur_comp_info[ci]->dc_tbl_no];
+                is_valid = decode_dc_first(&reader, table, &scan->last_dc_val[ci], Al, block);
+            } else {
+                fill_bit_buffer(&reader);
+                if (peek_bits(&reader, 1)) block[0] |= 1 << Al;
+                drop_bits(&reader, 1);
+            }
+        }
+    }
+    scan->reader = reader;
+    return finish_mcu(jpeg, scan, is_valid && reader.at <= scan->end + sizeof reader.word);
+}
+
+// Replace the decoder of a scan that the library has started.
+static void start_scan(struct jpeg_decompress_struct *jpeg) {
+    struct scan *scan = jpeg->client_data;
+    int is_valid = unstuff_bytes(jpeg->src, scan);
+    for (int i = 0; i < jpeg->comps_in_scan && is_valid; ++i) {
+        const int dc = jpeg->cur_comp_info[i]->dc_tbl_no, ac = jpeg->cur_comp_info[i]->ac_tbl_no;
+        if (jpeg->Ss) is_valid = make_derived_tbl(&scan->ac_tables[ac], jpeg->ac_huff_tbl_ptrs[ac], 0, 0);
+        else if (!jpeg->Ah) is_valid = make_derived_tbl(&scan->dc_tables[dc], jpeg->dc_huff_tbl_ptrs[dc], 1, 0);
+    }
+    if (!is_valid) jpeg->err->error_exit(jpeg);
+    scan->mcus_decoded = scan->next_restart_num = scan->end_of_band_run = 0;
+    jpeg->entropy->decode_mcu = decode_progressive_mcu;
+}
+
+static void start_next_scan(struct jpeg_decompress_struct *jpeg) {
+    ((struct scan *)jpeg->client_data)->library_start_pass(jpeg);
+    start_scan(jpeg);
+}
+
+void watch_scans(struct jpeg_decompress_struct *jpeg) {
+    if (!jpeg->progressive_mode || jpeg->arith_code || jpeg->client_data) return;
+    struct scan *scan = jpeg->client_data = malloc(sizeof *scan + jpeg->src->bytes_in_buffer + PADDING);
+    if (!scan) jpeg->err->error_exit(jpeg);
+    scan->dc_tables = tables_of_thread.dc, scan->ac_tables = tables_of_thread.ac;
+    scan->library_start_pass = jpeg->entropy->start_pass;
+    jpeg->entropy->start_pass = start_next_scan;
+    start_scan(jpeg);
 }

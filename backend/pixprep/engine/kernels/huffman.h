@@ -1,7 +1,11 @@
-// Huffman decoding of a sequential JPEG with one scan, which replaces the library's own loop.
+// Huffman decoding that replaces the loops of the library, for sequential JPEGs with one scan and for progressive JPEGs.
 #pragma once
 #include "libjpeg.h"
 
 // Replace the entropy decoder after jpeg_start_decompress has started the scan, if the JPEG is of this kind. client_data then
 // points to memory that the caller frees. Corrupt or unusual data end in a call of error_exit, which does not return.
 void start_huffman_pass(struct jpeg_decompress_struct *jpeg);
+
+// The progress_monitor of a progressive JPEG. jpeg_start_decompress decodes all its scans, and calls the monitor first after it has
+// started the first scan. The monitor then replaces the entropy decoder, as start_huffman_pass does.
+void watch_scans(struct jpeg_decompress_struct *jpeg);

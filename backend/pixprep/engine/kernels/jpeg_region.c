@@ -15,6 +15,7 @@ enum { EXTRA_COLUMNS = 4 };
 struct decoder {
     struct jpeg_decompress_struct jpeg;  // the first field, so that its address is also that of `decoder`
     struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
     jmp_buf error_handler;
 };
 
@@ -64,6 +65,8 @@ static int decode(struct decoder *decoder, const struct jpeg_region *region) {
     jpeg->out_color_space = region->channels == 1 ? GRAY_SPACE : RGBX_SPACE;
     jpeg->dct_method = region->is_fast_idct ? FAST_IDCT : ACCURATE_IDCT;
     jpeg->do_fancy_upsampling = !region->is_fast_chroma;
+    decoder->progress.progress_monitor = watch_scans;
+    if (region->has_own_huffman) jpeg->progress = &decoder->progress;
     if (!calls->start(jpeg) || !has_all_bits(jpeg)) return NOT_DECODED;
     if (region->has_own_huffman) start_huffman_pass(jpeg);
     // Chroma interpolation reads neighboring columns, and the library does not interpolate very narrow regions.

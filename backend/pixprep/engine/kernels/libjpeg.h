@@ -35,9 +35,17 @@ struct jpeg_entropy_decoder {
     int (*decode_mcu)(struct jpeg_decompress_struct *, int16_t (**MCU_data)[BLOCK]);
 };
 
+struct jpeg_progress_mgr {
+    void (*progress_monitor)(struct jpeg_decompress_struct *);
+    long pass_counter, pass_limit;
+    int completed_passes, total_passes;
+};
+
 struct jpeg_decompress_struct {
     struct jpeg_error_mgr *err;
-    void *mem, *progress, *client_data;
+    void *mem;
+    struct jpeg_progress_mgr *progress;
+    void *client_data;
     int is_decompressor, global_state;
     struct jpeg_source_mgr *src;
     unsigned image_width, image_height;
