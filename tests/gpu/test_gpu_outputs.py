@@ -363,6 +363,18 @@ def test_a_loader_has_the_batches_of_the_cpu_even_with_broken_samples(on_error):
         assert len(ours.errors) == 2
 
 
+def test_a_chain_runs_on_the_cpu_before_a_pipeline_on_the_gpu():
+    ops = [pp.decode(), pp.random_flip(), pp.letterbox(40, 48), pp.boxes(), pp.normalize(), pp.tensor()]
+    pipeline, box = pp.Pipeline(ops).for_training(), np.array([[5, 9, 40, 30]], np.float32)
+    source = [{"image": jpeg(60 + index, 80, index), "boxes": box, "labels": [index]} for index in range(8)]
+    options = {"batch_size": 4, "mix": [pp.Mosaic(height=64), pp.random_warp(9), pp.MixUp(p=0.5)]}
+    with pp.Loader(source, pipeline, **options) as cpu, pp.Loader(source, pipeline, device="gpu", **options) as ours:
+        for batch, expected in zip(ours, cpu, strict=True):
+            assert batch["mix"] == expected["mix"]
+            assert np.array_equal(batch["tensor"], expected["tensor"])
+            assert all(map(np.array_equal, batch["boxes"], expected["boxes"]))
+
+
 def test_a_plan_without_cuda_kernels_has_the_pixels_of_the_cpu_engine(gpu):  # noqa: ARG001
     """The CPU decodes such images, at reduced size if the pipeline allows it, and all tensors are on the GPU."""
     tensors = [pp.tensor(name="photo"), pp.clahe(from_="small", only="serving"), pp.tensor(name="levels")]

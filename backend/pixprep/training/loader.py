@@ -32,7 +32,7 @@ from pixprep.training.chain import Chain, Mixer, Mixture
 from pixprep.training.epoch import HERE, Epoch, EpochSequence
 from pixprep.training.frameworks import Tuples, library
 from pixprep.training.making import Broken, Maker, OnError, checked_on_error, error_limit
-from pixprep.training.mixing import Mixing
+from pixprep.training.mixing import Mix
 from pixprep.training.order import Last, Order, Shuffle, shard_of
 from pixprep.training.recycling import Recycler
 from pixprep.training.sources import AnySource
@@ -152,7 +152,7 @@ class Loader:
         prefetch: int = 2,
         cache: Literal["pixels"] | None = None,
         cache_bytes: int = 4 << 30,
-        mix: Mixing | Chain | Mixture | Sequence[Any] | None = None,
+        mix: Mix | Chain | Mixture | Sequence[Any] | None = None,
         epoch: int = 0,
         limits: Limits | None = None,
         damage: Damage | None = None,
@@ -205,7 +205,7 @@ class Loader:
             mixer = Mixer(chain, pipeline, self.order, partial(engine, device="cpu"), pixels)
             mix = None
         elif mix is not None:
-            if isinstance(mix, type) or not isinstance(mix, Mixing):
+            if not isinstance(mix, Mix):
                 raise PipelineError(f"mix must be a Mix, a Chain or a list of stages, not {mix!r}")
             mix.check(pipeline, self.order)
         self._prefetch = prefetch

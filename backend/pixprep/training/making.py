@@ -27,7 +27,7 @@ from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
 from pixprep.training.chain import Mixer
 from pixprep.training.fields import collated, placings, unfiltered, untransformed
-from pixprep.training.mixing import Key, Mixing
+from pixprep.training.mixing import Key, Mix
 from pixprep.training.order import Order, Part
 from pixprep.training.reading import Reader, Sample
 from pixprep.training.recycling import Blocks, Recycler
@@ -156,7 +156,7 @@ class Maker:
     max_errors: int
     recycler: Recycler | None
     cache: PixelCache | None
-    mix: Mixing | None = None
+    mix: Mix | None = None
     mixer: Mixer | None = None
     timeline: Timeline = field(default_factory=Timeline)
     blocks: Blocks = field(default_factory=Blocks)

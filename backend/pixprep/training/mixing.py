@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite, sqrt
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,17 +24,6 @@ Key = tuple[int, int, int, int]
 """Key of the random parameters of a batch: seed, epoch, position in the epoch after the batch, and rank."""
 _MIXES = 3
 """Last word of the Philox counter, distinct from those of ``training.order``."""
-
-
-@runtime_checkable
-class Mixing(Protocol):
-    """A batch augmentation: ``Mix``, ``Mosaic`` or ``CopyPaste``."""
-
-    def check(self, pipeline: Pipeline, order: Order) -> None:
-        """Raise a PipelineError if the augmentation does not support the pipeline or the order."""
-
-    def mixed(self, batch: Batch, key: Key, pipeline: Pipeline) -> Batch:
-        """Apply the augmentation to a batch in place, and return it. The key determines the random parameters."""
 
 
 @dataclass(frozen=True)
