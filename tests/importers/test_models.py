@@ -27,6 +27,8 @@ REQUEST_INPUTS = {
         "tensor": ("float32", (3, 640, 640)),
     },
     "torchvision: Faster R-CNN": {"image_size": ("int32", (2,)), "tensor": ("float32", (3, 800, 1216))},
+    "MMOCR: SAR": {"tensor": ("float32", (3, 48, 160))},
+    "Surya: text detection": {"tensor": ("float32", (3, 1200, 1200))},
 }
 
 

@@ -8,6 +8,7 @@ wheel contains: ``yolox`` (YOLOX's ``preproc``, of which ddddocr has a copy that
 
 import importlib
 import io
+import math
 import re
 import sys
 from functools import cache
@@ -31,7 +32,7 @@ cv2 = pytest.importorskip("cv2", reason="pip install opencv-python-headless, or 
 SIZES = [(480, 640), (427, 641), (61, 331), (64, 200), (99, 101), (333, 500), (1080, 1919), (700, 197), (83, 400)]
 LONG = png(scene(39, 300))  # wider than 320 at a height of 48, and than 4000 if the shorter side is 736
 PADDLEX = find_spec("paddlex")
-DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION = RECIPES  # test_model_warps
+DETECTOR, LINES, RECOGNIZER, _, _, _, _, _, CAPTCHA, YOLOX, RTDETR, PADDLE, TORCHVISION, SAR, SURYA = RECIPES
 
 
 @cache
@@ -205,6 +206,50 @@ def test_a_recipe_gives_the_tensors_of_its_package_and_a_wrong_one_does_not(head
     assert equal_count(RECIPES[heading], theirs, photos) == len(photos)
     for change in wrong:  # negative controls
         assert equal_count(changed(heading, change), theirs, photos) < len(photos), change
+
+
+def sar(encoded):
+    """Return the tensor of ``RescaleToHeight``, ``PadToWidth`` and the normalization of MMOCR's SAR."""
+    bgr = bgr_of(encoded)
+    height, width = bgr.shape[:2]
+    columns = min(max(48, math.ceil(48.0 / height * width)), 160)
+    columns = columns if columns % 4 == 0 else round(columns / 4) * 4
+    padded = np.zeros((48, 160, 3), np.uint8)
+    padded[:, :columns] = cv2.resize(bgr, (columns, 48), interpolation=cv2.INTER_LINEAR)
+    return ((padded.astype(np.float64) - 127) / 127).transpose(2, 0, 1)
+
+
+def surya(encoded):
+    """Return the tensor of Surya's ``prepare_image`` and of ImageNet's normalization."""
+    image = Image.open(io.BytesIO(encoded)).convert("RGB")
+    image.thumbnail((1200, 1200), Image.Resampling.LANCZOS)
+    levels = np.asarray(image.resize((1200, 1200), Image.Resampling.LANCZOS), np.float64)
+    return ((levels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]).transpose(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("heading", "original", "wrong"),
+    [
+        (SAR, sar, [BGR, OPENCV, ('"multiple": 4, ', ""), ('"size": 48', '"size": 47')]),
+        (SURYA, surya, [(', "reducing_gap": 2.0', ""), ('"lanczos"', '"bicubic"')]),
+    ],
+    ids=["SAR", "Surya"],
+)
+def test_a_recipe_has_the_pixel_values_of_the_calls_in_its_package(heading, original, wrong):
+    huge = png(scene(400, 250).repeat(8, 0).repeat(20, 1))  # 3200 x 5000: thumbnail reduces it by 2
+    photos = [*all_photos(), LONG, *[huge] * (heading == SURYA)]
+    theirs = [original(photo) for photo in photos]
+
+    def furthest(pipeline):
+        found = zip(tensors(pipeline, photos), theirs, strict=True)
+        return max(np.abs(ours - its).max() if ours.shape == its.shape else 1 for ours, its in found)
+
+    assert furthest(RECIPES[heading]) < 1e-6
+    for change in wrong:  # negative controls
+        try:
+            assert furthest(changed(heading, change)) > 1 / 300, change
+        except pp.PipelineError:
+            assert change[0] == '"size": 48'  # the padding to 48 rows no longer fits
 
 
 def test_yoloxs_own_formula_equals_that_of_ddddocr():
