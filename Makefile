@@ -269,11 +269,13 @@ tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	.venv-models/bin/pip install --quiet --disable-pip-version-check --no-deps \
 	    rapidocr==3.10.0 ddddocr==1.6.1 paddlex==3.7.2 rembg==2.0.86 easyocr==1.7.2 python-doctr==1.1.0 insightface==2.1 \
 	    lineless_table_rec==0.1.0 anomalib==2.7.0 imutils==0.5.4 ORE-strhub==0.0.1 rtmlib==0.0.16 \
+	    mmcv-lite==2.2.0 mmengine-lite==0.10.7 mmpretrain==1.2.0 sahi==0.12.8 uniface==4.2.1 \
 	    effdet==0.4.1 open-image-models==0.6.0 fast-plate-ocr==1.1.0 deepface==0.0.103 \
 	    segmentation-models-pytorch==0.6.0 hsemotion-onnx==0.3.1 mediapipe==1.2.3 \
 	    segment-anything==1.0 open_clip_torch==3.3.0 ultralytics==8.4.190 torch==2.13.0 torchvision==0.28.0
 	.venv-models/bin/pip install --quiet --disable-pip-version-check \
 	    transformers==5.23.0 onnxruntime "onnx<1.23" "opencv-python-headless<5" pyclipper shapely six omegaconf requests \
+	    addict pyyaml rich termcolor tqdm yapf \
 	    colorlog filelock fsspec jinja2 networkx sympy prettytable scikit-image scipy "numpy>=2" --editable ".[test]"
 	touch $@
 

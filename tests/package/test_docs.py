@@ -126,7 +126,7 @@ def accepts(cls, name, value):
         return False
 
 
-ELSEWHERE = ("tritonclient", "albumentations", "timm", "nibabel")
+ELSEWHERE = ("tritonclient", "albumentations", "timm", "nibabel", "sahi")
 """Libraries of programs that tests/serving/server and tests/parity run."""
 RUN = [
     "pipeline-file.md",

@@ -81,7 +81,7 @@ def segment_anything():
 
 
 def easyocr(name):
-    sys.modules.setdefault("skimage", ModuleType("skimage")).io = None  # reads files
+    module("skimage").io = None  # reads files
     return module(f"easyocr.{name}", "easyocr")
 
 
@@ -233,6 +233,41 @@ def fast_plate_ocr():
     return lambda encoded: resize(cv2.cvtColor(bgr_of(encoded), cv2.COLOR_BGR2GRAY), 64, 128)
 
 
+def openmmlab(*transforms, **preprocessor):
+    """Return transforms of OpenMMLab, followed by the normalization of its models."""
+    package = "mmengine.model.base_model"
+    packages = [package.rsplit(".", number)[0] for number in range(2, -1, -1)]
+    preprocessors = module(f"{package}.data_preprocessor", *packages[1:])
+    numbers = [[123.675, 116.28, 103.53], [58.395, 57.12, 57.375]]
+    model = preprocessors.ImgDataPreprocessor(*numbers, bgr_to_rgb=True, **preprocessor)
+
+    def prepare(encoded):
+        results = {"img": bgr_of(encoded)}
+        for transform in transforms:
+            results = transform.transform(results)
+        image = torch.from_numpy(np.ascontiguousarray(results["img"].transpose(2, 0, 1)))
+        return model({"inputs": [image]})["inputs"][0].numpy()
+
+    return prepare
+
+
+def mmdetection():
+    resize = module("mmcv.transforms").Resize((1333, 800), keep_ratio=True)
+    return openmmlab(resize, pad_size_divisor=32)
+
+
+def mmpretrain():
+    around = "mmpretrain.datasets.transforms"
+    resize = module(f"{around}.processing", "mmpretrain", "mmpretrain.datasets", around).ResizeEdge(256)
+    return openmmlab(resize, module("mmcv.transforms").CenterCrop(224))
+
+
+def uniface():
+    common = module("uniface.common", "uniface")
+    scrfd = module("uniface.detection.scrfd", "uniface", "uniface.detection").SCRFD
+    return lambda encoded: scrfd.preprocess(None, common.resize_image(bgr_of(encoded), (640, 640))[0])[0]
+
+
 CALLS = {  # file, the package's code, and a part of the file that changes the result if it is removed
     "anomalib": (anomalib, ', "arithmetic": "multiply"'),
     "deepface": (deepface, ', "like": "opencv"'),
@@ -240,6 +275,8 @@ CALLS = {  # file, the package's code, and a part of the file that changes the r
     "doctr-recognizer": (lambda: doctr(32, 128, DOCTR[1]), ', "anchor": "top_left"'),
     "easyocr-craft": (craft, ', "anchor": "top_left"'),
     "easyocr-recognizer": (easyocr_recognizer, ', "padding_mode": "edge"'),
+    "mmdetection": (mmdetection, ', "rounding": "half_away"'),
+    "mmpretrain": (mmpretrain, ', "like": "opencv"'),
     "mtcnn-pnet": (mtcnn, ', "layout": "whc"'),
     "efficientdet": (efficientdet, ', "rounding": "down"'),
     "fast-plate-ocr": (fast_plate_ocr, ', "like": "opencv"'),
@@ -253,6 +290,7 @@ CALLS = {  # file, the package's code, and a part of the file that changes the r
     "rtmdet": (rtmdet, ', "like": "opencv"'),
     "segmentation-models": (segmentation_models, ', "like": "opencv"'),
     "segment-anything": (segment_anything, ', "arithmetic": "divide"'),
+    "uniface": (uniface, ', "rounding": "down"'),
     "yolo": (lambda: ultralytics(rect=False), ', "like": "opencv"'),
     "yolo-rect": (lambda: ultralytics(rect=True), ', "fill": 114'),
 }
@@ -283,7 +321,7 @@ def max_difference(pipeline, theirs, photos):
 
 
 def test_every_file_is_compared():
-    assert FAMILIES.keys() == CALLS.keys()
+    assert FAMILIES.keys() == {*CALLS, "sahi"}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -296,6 +334,18 @@ def test_a_file_gives_the_tensors_of_its_package_and_a_wrong_file_does_not(name)
     assert part in text, text
     wrong = pp.Pipeline.from_json(text.replace(part, "", 1))
     assert max(max_difference(wrong, theirs, photos)) > 0
+
+
+def test_the_slices_of_sahi_give_the_tensors_of_a_detector():
+    slicing = module("sahi.slicing")
+    photo = images.photo("china")
+    sliced = slicing.slice_image(pil_of(photo), slice_height=256, slice_width=320)
+    boxes = slicing.get_slice_bboxes(*rgb_of(photo).shape[:2], slice_height=256, slice_width=320)
+    with pp.Engine(FAMILIES["sahi"]) as engine, pp.Engine(FAMILIES["yolo"]) as detector:
+        ours = engine.run_batch([photo], inputs={"boxes": [np.float32(boxes)]})
+        theirs = detector.run_batch([png(image) for image in sliced.images])
+    assert len(ours["images"]) == len(boxes) == 6
+    assert np.array_equal(ours["images"], theirs["images"])
 
 
 @pytest.mark.parametrize("name", IMPORTED)
