@@ -128,6 +128,7 @@ from pixprep.pipeline.ops.tiles import TileTokenCount as tile_token_count
 from pixprep.pipeline.ops.tiles import Tiles as tiles
 from pixprep.pipeline.ops.tokens import ColorIds as color_ids
 from pixprep.pipeline.ops.tokens import PatchPositions as patch_positions
+from pixprep.pipeline.ops.tokens import SecondsPerPatch as seconds_per_patch
 from pixprep.pipeline.ops.tokens import TokenCount as token_count
 from pixprep.pipeline.ops.warp import Affine as affine
 from pixprep.pipeline.ops.warp import RandomAffine as random_affine

@@ -97,8 +97,10 @@ def test_a_number_of_frames_that_depends_on_the_clip_determines_the_size_of_the_
 def test_frames_of_a_clip_are_tiles():
     ops = [pp.resize(height=32, width=64), pp.normalize()]
     first = pp.decode_video(frames=9, rate=3, sample="rounded")
-    with pp.Engine(pp.Pipeline([first, *ops, pp.tiles(32), pp.tile_count(32)])) as engine:
+    seconds = pp.seconds_per_patch(2)
+    with pp.Engine(pp.Pipeline([first, *ops, pp.tiles(32), pp.tile_count(32), seconds])) as engine:
         batch = engine.run_batch([made("h264.mp4")])
+    assert batch.outputs["seconds_per_patch"].tolist() == [[np.float32(2 / (7 / 70 * 30))]]
     frames = frame_by_frame(frames_of(made("h264.mp4"), batch.placed[0].frames), ops)
     assert batch.placed[0].frames == (0, 12, 23, 34, 46, 58, 69)  # round(i * 69 / 6), ties to even
     tiles = frames.reshape(7, 3, 32, 2, 32).transpose(0, 3, 1, 2, 4).reshape(14, 3, 32, 32)

@@ -13,6 +13,7 @@ import pytest
 from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, resize_by_rule, tensor
 from pixprep.importers.transformers import from_transformers
 from pixprep.importers.transformers.classes import DEFAULTS, FIXED, REASONS
+from pixprep.pipeline.ops import changed
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from support.compare import assert_close
 from support.hub_configs import EXACT, REFUSED, clip, convnext, efficientnet, mobilevit, siglip, vit
@@ -263,6 +264,27 @@ def test_a_folder_with_only_a_video_processor_is_read_without_the_option_frames(
     write(folder, "preprocessor_config.json", clip(224))
     assert from_transformers(folder).ops[0] == decode(alpha="white")
     assert from_transformers(folder, frames=4).ops[0] == decode_video(frames=4, sample="segments")
+
+
+def test_the_video_processor_of_a_folder_with_both_is_selected_by_an_option(tmp_path):
+    both = {"image_processor": clip(224), "video_processor": {"video_processor_type": "Qwen3VLVideoProcessor"}}
+    folder = write(tmp_path / "qwen3", "processor_config.json", both)
+    selected = decode_video(frames=768, sample="rounded", rate=2, min_frames=4)
+    assert from_transformers(folder).ops[0] == decode(alpha="white")
+    for path in (folder, folder / "processor_config.json"):
+        assert from_transformers(path, video=True).ops[0] == selected
+    assert from_transformers(folder, fps=1, frames=32).ops[0] == changed(selected, frames=32, rate=1)
+    assert "the option video applies only to video processors" in refusal(from_transformers, clip(224), video=True)
+
+
+def test_the_sampling_of_smolvlm_is_read_from_its_own_field():
+    sampling = {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 512}}
+    config = {"video_processor_type": "SmolVLMVideoProcessor", "do_sample_frames": True, "video_sampling": sampling}
+    pipeline = from_transformers(config)
+    assert pipeline.ops[0] == decode_video(frames=64, sample="trimmed", rate=1)
+    assert pipeline.ops[1].size == 512
+    assert from_transformers(config | {"size": {"longest_edge": 2048}}).ops[1].size == 2048
+    assert pipeline.outputs["pixel_values"].spec.largest == (64, 3, 364, 364)
 
 
 def test_an_unreadable_file_is_named(tmp_path):

@@ -153,6 +153,22 @@ def test_the_frames_are_selected_as_by_the_class(case, count):
         assert outputs[1].tolist() == [len(wanted[0])]
 
 
+def test_seconds_per_patch_equal_those_of_the_whole_processor():
+    transformers = pytest.importorskip("transformers")
+    for count, fps in ((61, 2), (37, 6), (40, 1.3)):
+        metadata = transformers.video_utils.VideoMetadata(total_num_frames=count, fps=30.0)
+        processor = transformers.Qwen2VLVideoProcessor()
+        metadata.frames_indices = processor.sample_frames(metadata, fps=fps).tolist()
+        ops = from_transformers(
+            {"video_processor_type": "Qwen2VLVideoProcessor", "size": SMALL}, fps=fps, frames=64
+        ).ops
+        pipeline = pp.Pipeline([*ops, pp.seconds_per_patch(2)])
+        with pp.Engine(pipeline, threads=1) as engine:
+            found = engine.run_batch([clip("h264.mp4", count)]).outputs["seconds_per_patch"]
+        expected = processor.temporal_patch_size / metadata.sampled_fps  # as in Qwen2_5_VLProcessor
+        assert found[0, 0] == np.float32(expected)
+
+
 RATES = [0.1, 0.4, 1, 2, 2.5, 7, 30]
 
 

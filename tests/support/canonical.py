@@ -168,6 +168,7 @@ def smallest():
         {"op": "patch_mask", "patch_size": 16, "max_patches": 256},
         {"op": "patch_positions", "patch_size": 16, "max_patches": 256},
         {"op": "token_count", "patch_size": 14},
+        {"op": "seconds_per_patch"},
         {"op": "resize_by_rule", "rule": "shrink", "size": 1024},
         {"op": "resize_to_tiles", "tile_size": 448, "max_tiles": 12},
         {"op": "tiles", "tile_size": 448},

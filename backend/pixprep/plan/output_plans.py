@@ -215,6 +215,7 @@ _MEANINGS = {
     "patch_mask": "1 for each patch of the image, 0 for padding",
     "patch_positions": "position of each patch in the grid, -1 for padding",
     "token_count": "number of image tokens, one per merge window",
+    "seconds_per_patch": "seconds of the clip per patch along the time axis",
     "tile_count": "number of tiles, including the thumbnail",
     "tile_grid_id": "number of the grid of tiles, from 1",
     "tile_mask": "1 for each pixel or patch of a tile",
@@ -224,7 +225,7 @@ _MEANINGS = {
     "slice_count": "number of views, or of rows and columns of slices",
 }
 SliceKind = Literal["slice_grids", "slice_mask", "slice_count"]
-PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count"]
+PatchKind = Literal["patch_grid", "patch_mask", "patch_positions", "token_count", "seconds_per_patch"]
 TileKind = Literal["tile_count", "tile_grid_id", "tile_mask", "tile_token_count"]
 SizeKind = Literal["original_size", "image_size", "scale_factor", "transform", "pixel_mask", "constant"]
 NumbersKind = SizeKind | PatchKind | TileKind | SliceKind
@@ -244,7 +245,7 @@ class NumbersPlan:
         channels: Number of channels, which is appended to the size. 0 means that it is not appended.
         patches: Layout of the patches or tiles, for the kinds that describe them.
         tiles: Rule that chooses the grid of tiles, for ``tile_grid_id``.
-        values: Numbers of the output, for ``constant``.
+        values: Numbers of the output, for ``constant``; number of frames per patch, for ``seconds_per_patch``.
         is_full: Whether the whole canvas counts as the image, for ``pixel_mask``.
     """
 
@@ -271,7 +272,7 @@ class NumbersPlan:
             return ("column", "row")[:: 1 if self.is_x_first else -1]
         if self.kind == "constant":
             return ("constant",) * len(self.values)
-        if self.kind.endswith(("_mask", "_count")) or self.kind == "tile_grid_id":
+        if self.kind.endswith(("_mask", "_count", "_patch")) or self.kind == "tile_grid_id":
             return (self.kind.removeprefix("patch_").replace("_", " "),)
         if self.spec.shape == (3, 3):
             return tuple(f"row {row + 1}" for row in range(3))
@@ -299,6 +300,8 @@ class NumbersPlan:
             placement: Placement that ``geometry`` returned for the image, or None if ``geometry`` is None.
         """
         numbers: tuple[float, ...] = self.values or (height, width)
+        if placement is not None and self.kind == "seconds_per_patch":
+            return (numbers[0] / placement.rate if placement.rate else 0.0,)  # an image has no duration
         if placement is not None and self.kind == "pixel_mask":
             return self._mask(placement)
         if placement is not None and self.tiles is not None:

@@ -141,6 +141,7 @@ class Placement(NamedTuple):
         cuts: Numbers of rows and columns of slices into which the canvas is cut.
         frames: Number of frames of the clip. It is 1 for an image.
         frame: Index of the frame that the pixels contain.
+        rate: Number of selected frames per second of the clip. It is 0 for an image.
     """
 
     box: tuple[int, int, int, int]
@@ -164,6 +165,7 @@ class Placement(NamedTuple):
     cuts: tuple[int, int] = (1, 1)
     frames: int = 1
     frame: int = 0
+    rate: float = 0.0
 
     @property
     def is_kept(self) -> bool:

@@ -127,6 +127,7 @@ from pixprep.pipeline.ops.tiles import TileTokenCount as TileTokenCount
 from pixprep.pipeline.ops.tiles import Tiles as Tiles
 from pixprep.pipeline.ops.tokens import ColorIds as ColorIds
 from pixprep.pipeline.ops.tokens import PatchPositions as PatchPositions
+from pixprep.pipeline.ops.tokens import SecondsPerPatch as SecondsPerPatch
 from pixprep.pipeline.ops.tokens import TokenCount as TokenCount
 from pixprep.pipeline.ops.warp import Affine as Affine
 from pixprep.pipeline.ops.warp import RandomAffine as RandomAffine

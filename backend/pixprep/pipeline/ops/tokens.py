@@ -15,7 +15,7 @@ from pixprep.pipeline.ops.outputs import NumbersOp
 from pixprep.pipeline.ops.patches import PatchOp
 from pixprep.pipeline.ops.sizes import Few
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.output_plans import TensorPlan
+from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.plan.profiles.windows import multiply_add
 from pixprep.plan.steps.operators import operator
 from pixprep.spec import ImageSpec, TensorSpec
@@ -52,6 +52,31 @@ class PatchPositions(PatchOp, NumbersOp, frozen=True, tag="patch_positions"):
         layout = self.layout_of(image)
         assert layout.fixed is not None
         return TensorSpec(shape=(layout.fixed, 2), dtype=self.dtype, low=-1, high=65535)
+
+
+class SecondsPerPatch(NumbersOp, frozen=True, tag="seconds_per_patch"):
+    """Defines an output: the length of a patch of a clip along the time axis in seconds, float32 ``[1]``.
+
+    It is ``temporal_patch_size`` divided by the number of selected frames per second of the clip, as in
+    ``second_per_grid_ts`` of Qwen2.5-VL. The length of the clip is the number of its frames, divided by the frame rate
+    that its container specifies.
+
+    Args:
+        temporal_patch_size: Number of frames per patch, as in ``patches``.
+
+    Example:
+        {"op": "seconds_per_patch", "temporal_patch_size": 2, "name": "second_per_grid_ts"}
+    """
+
+    temporal_patch_size: Few = 1
+
+    def infer(self, image: ImageSpec) -> TensorSpec:
+        if image.frames is None or image.clips is not None:
+            raise PipelineError('requires decode_video without "clips"')
+        return TensorSpec(shape=(1,), dtype="float32", low=0, high=float(2**31))
+
+    def lower(self, before: Lowered, spec: TensorSpec) -> NumbersPlan:
+        return replace(super().lower(before, spec), values=(self.temporal_patch_size,))
 
 
 class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):

@@ -68,9 +68,10 @@ class ClipDecoder:
 
     def _decoded(self, encoded: Encoded, place: Place, memory: Memory) -> Decoded:
         placed: Placed | None = None
+        rate = 0.0
 
         def choose(frames: Frames) -> Sequence[int]:
-            nonlocal placed
+            nonlocal placed, rate
             sampling = self._clip.sampling
 
             def indices_of(drawn: Sequence[float] = ()) -> Sequence[int]:
@@ -84,6 +85,7 @@ class ClipDecoder:
             row = placed.rows[0] if placed.rows else placed  # a clip has one row of inputs
             assert isinstance(row, Placed)
             indices = indices_of(row.draws[self._clip.drawn.key]["uniforms"] if self._clip.drawn else ())
+            rate = len(indices) / len(frames.times) * frames.rate
             memory.take(len({*indices}) * frames.height * frames.width)
             return indices
 
@@ -97,12 +99,19 @@ class ClipDecoder:
         )
         assert placed is not None
         frames = tuple(clip.indices)
-        rows = tuple(row._replace(frames=frames) if isinstance(row, Placed) else row for row in placed.rows)
-        placed = placed._replace(frames=frames, rows=rows)
+        rows = tuple(_selected(row, frames, rate) if isinstance(row, Placed) else row for row in placed.rows)
+        placed = _selected(placed, frames, rate)._replace(rows=rows)
         if clip.is_elsewhere:
             return Decoded(clip.frames, placed)
         ready = {id(frame): self._ready(frame) for frame in clip.frames}
         return Decoded([ready[id(frame)] for frame in clip.frames], placed, is_fallback=self._elsewhere is not None)
+
+
+def _selected(placed: Placed, frames: tuple[int, ...], rate: float) -> Placed:
+    """Return the placement of a clip with the indices of its selected frames, and their number per second."""
+    each = {id(placement): placement._replace(rate=rate) for placement in placed.placements.values()}
+    placements = {name: each[id(placement)] for name, placement in placed.placements.items()}
+    return placed._replace(frames=frames, placements=placements)
 
 
 def sample_clip(frames: int, height: int, width: int) -> bytes:
