@@ -2,15 +2,14 @@
 
 import ctypes
 import mmap
+import re
 import time
 
 import numpy as np
 import pytest
 
 from pixprep.engine.decoders.header import read_jpeg_header, read_whole_header
-from pixprep.engine.decoders.structure import (
-    structures,
-)
+from pixprep.engine.decoders.structure import has_many_scans, structures
 from support.decoding import decode
 from support.forged import frame, parts, segment
 from support.images import JUNK, bare, jpeg, jpegs, noise, renamed, scene, with_exif
@@ -184,3 +183,33 @@ def test_megabytes_of_markers_cost_milliseconds(cut, filler):
     start = time.process_time()
     structures([np.frombuffer(encoded, np.uint8)])
     assert time.process_time() - start < 20
+
+
+def test_scans_are_counted_like_the_markers_that_a_regular_expression_finds():
+    """The bytes 00, 01, D0 to D8 and FF after FF do not begin a segment."""
+    marker, rng, found = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]"), np.random.default_rng(0), 0
+
+    def is_above(data, at, max_scans, max_segments):
+        scans = 1
+        for _ in range(max_segments):
+            segment = marker.search(data, at + int.from_bytes(data[at : at + 2], "big"))
+            if segment is None or segment[0] == END:
+                return False
+            at = segment.end()
+            scans += segment[0] == b"\xff\xda"
+            if scans > max_scans:
+                return True
+        return True
+
+    scan, others = (
+        b"\xff\xda\0\2",
+        [b"\xff\xe0\0\3", b"\xff\xd8", b"\xff\0", b"\xff\1", b"\xff", b"\xff\xd3", b"\0", b"\xda"],
+    )
+    for _ in range(4000):
+        parts = rng.integers(0, 24, int(rng.integers(1, 30))).tolist()
+        data = b"".join(END if part == 0 else scan if part < 8 else others[part % 8] for part in parts)
+        at, max_scans, max_segments = (int(rng.integers(low, high)) for low, high in ((0, len(data)), (1, 6), (1, 12)))
+        expected = is_above(data, at, max_scans, max_segments)
+        assert has_many_scans(memoryview(data), at, max_scans, max_segments) == expected
+        found += expected
+    assert 100 < found < 3600

@@ -3,7 +3,7 @@
 
 #include "arguments.h"
 
-enum { RST0 = 0xD0, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DRI = 0xDD, COM = 0xFE };
+enum { RST0 = 0xD0, SOI = 0xD8, EOI = 0xD9, SOS = 0xDA, DQT = 0xDB, DRI = 0xDD, COM = 0xFE };
 
 static int is_sof(int marker) { return marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC; }
 
@@ -72,7 +72,7 @@ static void read_structure(struct jpeg *jpeg) {
 }
 
 // Whether a JPEG has more scans or segments than the limits. `at` is the offset of the length field of its first scan header. As in
-// libjpeg, bytes between the segments are skipped, and restart markers belong to the data.
+// libjpeg, bytes between the segments are skipped. Restart markers and SOI do not begin a segment.
 KERNEL int has_many_scans(const uint8_t *data, int64_t size, int64_t at, int64_t max_scans, int64_t max_segments) {
     int64_t scans = 1;
     for (int64_t segments = 0; segments < max_segments; ++segments) {
@@ -81,7 +81,7 @@ KERNEL int has_many_scans(const uint8_t *data, int64_t size, int64_t at, int64_t
             const uint8_t *next = at < size ? memchr(data + at, 0xFF, size - at) : 0;
             if (!next || next + 1 == data + size || next[1] == EOI) return 0;
             at = next - data;
-            if (next[1] > 1 && next[1] != 0xFF && (next[1] < RST0 || next[1] > RST0 + 7)) break;
+            if (next[1] > 1 && next[1] != 0xFF && (next[1] < RST0 || next[1] > SOI)) break;
         }
         at += 2;
         scans += data[at - 1] == SOS;
