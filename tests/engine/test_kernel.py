@@ -2,6 +2,7 @@
 images.
 """
 
+import pickle
 import sys
 from typing import get_args
 
@@ -327,7 +328,9 @@ def test_trim_crops_to_the_dark_pixels_before_the_other_ops(like):
 def test_color_ids_are_the_indices_of_the_nearest_colors(arithmetic):
     colors = [(0, 0, 0), (255, 255, 255), (200, 30, 40), (20, 30, 200), (200, 30, 40)]
     ops = [pp.decode(), pp.resize(height=30, width=41), pp.color_ids(colors=colors, arithmetic=arithmetic)]
-    with pp.Engine(pp.Pipeline(ops), threads=1) as engine:
+    pipeline = pickle.loads(pickle.dumps(pp.Pipeline(ops)))  # noqa: S301  (its own bytes)
+    assert pipeline.plan == pp.Pipeline(ops).plan
+    with pp.Engine(pipeline, threads=1) as engine:
         (ids,) = engine.run([png(IMAGES["scene"])])
     pixels = run(IMAGES["scene"], ops[1]).reshape(-1, 1, 3).astype(int)
     assert ids.dtype == np.int64

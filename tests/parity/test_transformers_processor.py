@@ -33,7 +33,7 @@ SMALLER = {
     "DonutImageProcessor": {"size": {"height": 64, "width": 48}},
     "LlavaNextImageProcessor": {"size": {"shortest_edge": 40}, "crop_size": {"height": 40, "width": 40}}
     | {"image_grid_pinpoints": [[40, 80], [80, 40], [80, 80], [40, 40]]},
-    "NougatImageProcessor": {"size": {"height": 64, "width": 48}},
+    "NougatImageProcessor": {"size": {"height": 48, "width": 64}},
     "PPFormulaNetImageProcessor": {"size": {"height": 64, "width": 64}},
     "SamImageProcessor": {"size": {"longest_edge": 128}, "pad_size": {"height": 128, "width": 128}},
 }

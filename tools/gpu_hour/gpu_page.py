@@ -40,6 +40,7 @@ FORECASTS_HEAD = (
 OPS_OF_CPU = (
     *("elastic", "elastic_distortion", "grid_distortion", "optical_distortion", "aug_mix", "clahe"),
     *("box_blur", "median_blur", "motion_blur", "sharpen", "gauss_noise", "compression", "downscale"),
+    *("color_ids", "trim"),
 )
 """Ops on pixel values without a CUDA kernel."""
 FALLBACKS = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,7 +19,7 @@ from pixprep.pipeline.ops.sizes import Few
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.plan.profiles.windows import multiply_add
-from pixprep.plan.steps.operators import operator
+from pixprep.plan.steps.operators import Operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_COLOR = 1e6
@@ -140,18 +142,41 @@ class ColorIds(OutputOp, frozen=True, tag="color_ids"):
         return TensorSpec(shape=shape, dtype="float32", layout="chw", low=image.low, high=image.high)
 
     def lower(self, before: Lowered, spec: TensorSpec) -> TensorPlan:
-        colors, is_single = self.colors, self.arithmetic == "float32"
+        _, height, width = spec.shape
+        call = _operator(self.colors, height * width, self.arithmetic == "float32").use({})
+        return replace(before.tensor(spec), calls=(call,))
 
-        @operator("pixprep.color_ids", version=1, place="tensor", shape=(spec.shape[1] * spec.shape[2],), dtype="int64")
-        def color_ids(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-            return nearest_colors(values, colors, is_single=is_single)
 
-        plan = before.tensor(spec)
-        return replace(plan, calls=(color_ids.use({}),))
+class _NoFields(msgspec.Struct, frozen=True):
+    """Fields of an operator without fields."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Palette(Operator):
+    """Built-in operator on a tensor, which returns the indices of the nearest colors.
+
+    Attributes:
+        arguments: Arguments of ``_operator``, from which a copy is created if the operator is unpickled.
+    """
+
+    arguments: tuple[Any, ...] = ()
+
+    def __reduce__(self) -> tuple[Any, Any]:
+        return _operator, self.arguments
+
+
+@lru_cache(16)
+def _operator(colors: tuple[tuple[float, ...], ...], pixels: int, is_single: bool) -> Operator:
+    """Return the operator on a tensor with this number of pixels. It is cached, so that equal plans are equal."""
+    function = partial(nearest_colors, colors=colors, is_single=is_single)
+    arguments = (colors, pixels, is_single)
+    return _Palette(
+        "pixprep.color_ids", 1, function, "tensor", (pixels,), "int64", ("numpy",), _NoFields, arguments=arguments
+    )
 
 
 def nearest_colors(
-    values: npt.NDArray[np.float32], colors: tuple[tuple[float, ...], ...], *, is_single: bool
+    values: npt.NDArray[np.float32], *, colors: tuple[tuple[float, ...], ...], is_single: bool
 ) -> npt.NDArray[np.int64]:
     """Return the index of the nearest color for each pixel, int64 (height * width,).
 
