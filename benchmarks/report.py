@@ -258,12 +258,13 @@ def speeds(cells: Sequence[Result]) -> str:
 
 
 def others(cells: Sequence[Result]) -> str:
-    """Return the table of ``speeds`` for the contenders in the README, with one row per workload."""
+    """Return the table of ``speeds`` for the contenders in the README and for libjpeg-turbo, one row per workload."""
+    names = (*README, "libjpeg_turbo")
     rows = [
-        [f"{cell['workload']}, {THREADS[cell['threads']]}", *(_speed(cell["contenders"], name) for name in README)]
+        [f"{cell['workload']}, {THREADS[cell['threads']]}", *(_speed(cell["contenders"], name) for name in names)]
         for cell in cells
     ]
-    return table(["images/s (x DALI)", *(WHAT[name] for name in README)], rows)
+    return table(["images/s (x DALI)", *(WHAT[name] for name in names)], rows)
 
 
 def _present(found: Sequence[Result]) -> list[tuple[str, str]]:

@@ -36,6 +36,7 @@ COUNT = 256
 GRAIN = 6  # maximum noise in pixel values
 TILE = 640  # maximum side length of a mosaic's tile, about the size of the original photos
 MIXED, EQUAL = "300 sizes", "300 of one size"
+MEDIUM = "640x480"
 WHEELS = {"scikit-image": "0.25.2", "foolbox": "3.3.4"}
 PHOTOS = tuple(f"skimage/data/{name}" for name in ("astronaut.png", "coffee.png", "chelsea.png", "rocket.jpg"))
 IMAGENET = "foolbox/data/imagenet_"  # 20 photos of ImageNet's validation set
@@ -88,7 +89,8 @@ WORKLOADS = {
         Workload("500x375 progressive", [_SMALL], 64, 32, progressive=True),
         Workload("1920x1080 progressive", [_LARGE], 16, 8, progressive=True),
         Workload("500x375 by 8", [_SMALL], 64, 8),
-        Workload("640x480", [(480, 640)], 32, 8),
+        Workload("320x240", [(240, 320)], 64, 32),
+        Workload(MEDIUM, [(480, 640)], 32, 8),
         Workload("500x375 arrays", [_SMALL], 16, 16),
         Workload("text lines", [(64, 480)], 256, 32),
     )
