@@ -123,4 +123,5 @@ def test_the_size_of_frames_that_depends_on_their_number_has_an_example():
     pipeline = pp.Pipeline([pp.decode_video(frames=64, rate=2), budget, pp.patches(16, temporal_patch_size=2)])
     text = explain(pipeline)
     assert "up to 64 x ? x ? rgb" in text
+    assert "decode 2 frames per second (up to 64 frames), evenly spaced from the first to the last to RGB" in text
     assert "e.g. 480 x 640, 20 frames: resized to 112 x 160" in text
