@@ -165,7 +165,21 @@ def test_each_head_has_its_labels(tmp_path, capsys):
     assert check(tmp_path / "models") == []
 
 
+QUANTIZED = """quantized (int8[N, 3, 64, 48] input) => (float[N, 3, 64, 48] values)
+<float s = {0.0078125}, int8 z = {-128}> {
+    moved = Transpose (input)
+    values = DequantizeLinear (moved, s, z)
+}"""
 LOOKS = [
+    (
+        QUANTIZED,
+        [
+            'input  "input" TYPE_INT8 [-1, 3, 64, 48]',
+            "       quantized with scale 0.0078125 and zero point -128: build adds a QuantizeLinear if the pipeline "
+            "returns float32",
+            'output "values" TYPE_FP32 [-1, 3, 64, 48]',
+        ],
+    ),
     (
         SCALED,
         [

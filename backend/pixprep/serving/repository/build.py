@@ -50,14 +50,11 @@ from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, R
 from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken, unused
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
 from pixprep.serving.repository.stages import parameters as parameters_of
-from pixprep.serving.repository.tensorrt import Profile, asked
+from pixprep.serving.repository.tensorrt import asked, profile_of, trtexec
 from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, INPUT_NAME, PIXELS, STATUS_NAME
-from pixprep.spec import TensorSpec
 
-_LENGTHS = (1, 16, 256)
-"""Minimum, optimum and maximum length of a variable-length client input for which TensorRT builds an engine."""
 _GIVE_IO = (
     "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
     "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
@@ -191,10 +188,10 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
         sent_lengths = {each.name: (each.shape or ())[1:] for each in passed}
-        profile = _profile(model, specs, batch, sent_lengths, is_packed=is_packed)
+        profile = profile_of(model, specs, batch, sent_lengths, is_packed=is_packed)
         types = {entry["name"]: str(entry["data_type"]) for entry in (*inputs, *outputs)}
         notes += asked(weights, profile, types)
-        command = _trtexec(folder / "1", profile)
+        command = trtexec(folder / "1", profile)
         notes.append(f"build the plan on the machine that will serve it, with its version of TensorRT:\n{command}")
     is_empty = settings.no_rows == "empty" and rows
     if is_empty and classifier == "tensorrt":
@@ -466,56 +463,6 @@ def _adapted(
             notes=(*adapted.notes, f"{model.source}: a request has one image, because {adapted.one_image}{free}"),
         )
     return adapted, edit.model
-
-
-def _profile(
-    model: Classifier,
-    specs: Mapping[str, TensorSpec],
-    max_batch_size: int,
-    sent: Mapping[str, Sequence[int]],
-    *,
-    is_packed: bool,
-) -> Profile:
-    """Return the shapes for which TensorRT builds an engine.
-
-    The engine supports all image sizes, and batch sizes from 1 to ``max_batch_size``. For concatenated images, it
-    supports the patches of one image, from a single merge window to the maximum number of patches. Without dynamic
-    dims, the profile is empty. ``sent`` contains the dims of the inputs that clients send.
-    """
-    if not any(-1 in (tensor.shape or ()) for tensor in model.inputs):
-        return {}
-    ends = (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size))
-    if is_packed:
-        return {name: [_packed_shape(spec, end) for end, _ in ends] for name, spec in specs.items()}
-    return {
-        name: [(batch, *(spec.least if end == "min" else spec.largest)) for end, batch in ends]
-        for name, spec in specs.items()
-    } | {
-        name: [
-            (batch, *(length if side == -1 else side for side in sides))
-            for (_, batch), length in zip(ends, _LENGTHS, strict=True)
-        ]
-        for name, sides in sent.items()
-    }
-
-
-def _trtexec(folder: Path, profile: Profile) -> str:
-    """Return the trtexec command that builds an engine for a profile."""
-    command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
-    # without dynamic dims, the profile is empty, and trtexec rejects options for shapes
-    for end, shapes in zip(("min", "opt", "max"), zip(*profile.values(), strict=True), strict=False):
-        sides = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in zip(profile, shapes, strict=True)]
-        command.append(f"--{end}Shapes={','.join(sides)}")
-    return shlex.join(command)
-
-
-def _packed_shape(spec: TensorSpec, end: str) -> tuple[int, ...]:
-    """Return the shape of an input for one image: the smallest, a typical, or the largest shape."""
-    if spec.patches is None or not spec.is_open:
-        return (1, *spec.largest)
-    most = spec.largest[0]
-    counts = {"min": spec.patches.merge**2, "opt": max(spec.patches.merge**2, most // 4), "max": most}
-    return (counts[end], *spec.largest[1:])
 
 
 Choices = dict[str, Any]

@@ -25,8 +25,9 @@ from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.repository.adapter import CONSTANTS
 from pixprep.serving.repository.fit import OPS_OF_INPUTS, is_batch_second
-from pixprep.serving.repository.onnx_edit import SAME_VALUES, constant_of
+from pixprep.serving.repository.onnx_edit import SAME_VALUES, Edit, constant_of
 from pixprep.serving.repository.ports import declared, load_onnx
+from pixprep.serving.repository.quantization import quantization_of
 from pixprep.serving.repository.repository import ONNX_FILE, Repository
 
 F64 = npt.NDArray[np.float64]
@@ -192,6 +193,9 @@ def explain_onnx(path: Path) -> Iterator[str]:
                 yield "       does not preprocess it: the pipeline must return pixel values 0 to 255, without normalize"
             else:
                 yield "       does not preprocess it: the pipeline must include normalize"
+        kind = tensor.data_type.removeprefix("TYPE_")
+        if quantization := quantization_of(Edit(model, found), tensor.name, kind) if "INT" in kind else None:
+            yield f"       quantized with {quantization}: build adds a QuantizeLinear if the pipeline returns float32"
         if len(shape) == 5:
             yield "       accepts clips (decode_video), or images in a layout of five dims"
         if shape[0] > 0:

@@ -1,4 +1,4 @@
-"""Asks TensorRT's ONNX parser whether it supports a model, and reads the version of a TensorRT plan.
+"""Asks TensorRT's ONNX parser whether it supports a model, and writes the trtexec command that builds its plan.
 
 The parser and the builder are those of TensorRT for RTX, because TensorRT itself needs a GPU even to parse a file. Both
 libraries contain the same parser, but TensorRT for RTX implements fewer layers and does not have plugins.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from pixprep.errors import install, shown
-from pixprep.serving.repository.repository import ONNX_FILE
+from pixprep.serving.repository.ports import Classifier
+from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE
 from pixprep.serving.repository.trial import LIMIT_S, run_program
 from pixprep.serving.repository.writer import Content
+from pixprep.spec import TensorSpec
 
 Profile = Mapping[str, Sequence[Sequence[int]]]
 """Minimum, optimum and maximum shape of each input with dynamic dimensions."""
 
+_LENGTHS = (1, 16, 256)
+"""Minimum, optimum and maximum length of a variable-length client input for which TensorRT builds an engine."""
 _LIBRARY = "tensorrt_rtx_bindings"
 _TYPES = {
     "FLOAT": "FP32",
@@ -148,3 +153,53 @@ def _reason(text: str) -> str:
 
 def _plain(error: str) -> str:
     return shown(_INTERNAL.sub("", error).strip())[:300]
+
+
+def profile_of(
+    model: Classifier,
+    specs: Mapping[str, TensorSpec],
+    max_batch_size: int,
+    sent: Mapping[str, Sequence[int]],
+    *,
+    is_packed: bool,
+) -> Profile:
+    """Return the shapes for which TensorRT builds an engine.
+
+    The engine supports all image sizes, and batch sizes from 1 to ``max_batch_size``. For concatenated images, it
+    supports the patches of one image, from a single merge window to the maximum number of patches. Without dynamic
+    dims, the profile is empty. ``sent`` contains the dims of the inputs that clients send.
+    """
+    if not any(-1 in (tensor.shape or ()) for tensor in model.inputs):
+        return {}
+    ends = (("min", 1), ("opt", max(1, max_batch_size // 2)), ("max", max_batch_size))
+    if is_packed:
+        return {name: [_packed_shape(spec, end) for end, _ in ends] for name, spec in specs.items()}
+    return {
+        name: [(batch, *(spec.least if end == "min" else spec.largest)) for end, batch in ends]
+        for name, spec in specs.items()
+    } | {
+        name: [
+            (batch, *(length if side == -1 else side for side in sides))
+            for (_, batch), length in zip(ends, _LENGTHS, strict=True)
+        ]
+        for name, sides in sent.items()
+    }
+
+
+def trtexec(folder: Path, profile: Profile) -> str:
+    """Return the trtexec command that builds an engine for a profile."""
+    command = ["trtexec", f"--onnx={folder / ONNX_FILE}", f"--saveEngine={folder / PLAN_FILE}"]
+    # without dynamic dims, the profile is empty, and trtexec rejects options for shapes
+    for end, shapes in zip(("min", "opt", "max"), zip(*profile.values(), strict=True), strict=False):
+        sides = [f"{name}:{'x'.join(map(str, shape))}" for name, shape in zip(profile, shapes, strict=True)]
+        command.append(f"--{end}Shapes={','.join(sides)}")
+    return shlex.join(command)
+
+
+def _packed_shape(spec: TensorSpec, end: str) -> tuple[int, ...]:
+    """Return the shape of an input for one image: the smallest, a typical, or the largest shape."""
+    if spec.patches is None or not spec.is_open:
+        return (1, *spec.largest)
+    most = spec.largest[0]
+    counts = {"min": spec.patches.merge**2, "opt": max(spec.patches.merge**2, most // 4), "max": most}
+    return (counts[end], *spec.largest[1:])
