@@ -62,6 +62,12 @@ def test_a_tensor_has_the_rounded_values_of_a_float32_tensor(case):
     assert np.mean(bfloat16_bits(found["long"]) != found["short"]) < 1e-3
 
 
+def test_the_text_of_a_batch_mentions_the_bits():
+    with pp.Engine(pp.Pipeline([pp.decode(), SIZE, NORMALIZE, pp.tensor(dtype="bfloat16")]), threads=1) as engine:
+        text = repr(engine.run_batch([png(scene(70, 101))]))
+    assert text == "<Batch: 1 images, tensor uint16 [1, 3, 33, 47], tensor contains the bits of bfloat16>"
+
+
 def test_patches_and_tiles_have_the_rounded_values():
     ops = [pp.decode(), pp.resize_to_tiles(tile_size=16, max_tiles=4), NORMALIZE]
     outputs = [pp.patches(8, dtype="bfloat16", name="a"), pp.patches(8, name="b")]
@@ -79,7 +85,10 @@ def test_the_arithmetic_rounds_each_result_to_bfloat16(like, dtype):
     normalize = pp.normalize(mean.tolist(), std.tolist(), arithmetic="bfloat16")
     kind = "uint8" if like == "pillow" else "float32"
     ops = [pp.decode(), size, pp.tensor(dtype=kind, layout="hwc", name="levels"), normalize]
-    found = ask([*ops, pp.tensor(dtype=dtype, layout="hwc")], png(scene(70, 101)))
+    ops += [pp.tensor(dtype=dtype, layout="hwc")]
+    unsupported = pp.Pipeline(ops).plan.tensors["tensor"].unsupported_by_cuda
+    assert unsupported == (("bfloat16",) if like == "tensorflow" else ())
+    found = ask(ops, png(scene(70, 101)))
     scaled = to_bfloat16(found["levels"].astype(np.float32) * scale)
     expected = to_bfloat16(to_bfloat16(scaled - to_bfloat16(mean)) / to_bfloat16(std))
     tensor = found["tensor"]

@@ -319,6 +319,8 @@ def test_a_thumbnail_of_the_values_is_interpolated_from_the_finished_tiles():
     resize = pp.resize_to_tiles(tile_size=side, max_tiles=6, choose="unscaled", fit="inside", fill=255)
     fields = {"thumbnail": "first", "thumbnail_of": "values", "thumbnail_filter": "bicubic", "thumbnail_of_one": True}
     outputs = [pp.tiles(side, **fields, name="tiles"), pp.tensor(max_size=4096, name="whole")]
+    plan = pp.Pipeline([pp.decode(), resize, NORMALIZE, *outputs]).plan
+    assert plan.tensors["tiles"].unsupported_by_cuda == ("thumbnail of values",)
     for size in ((150, 100), (60, 300), (40, 66)):
         found = ask([pp.decode(color="bgr"), resize, NORMALIZE, *outputs], png(scene(*size)))
         whole, thumbnail = found["whole"], found["tiles"][0]

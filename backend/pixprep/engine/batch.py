@@ -56,6 +56,8 @@ class Batch:
     def __repr__(self) -> str:
         count, failed = len(self), sum(error is not None for error in self.errors)
         values = [f"{name} {_described(self[name])}" for name in self.keys()]
+        specs = {name: plan.spec for name, plan in self.plans.items() if name in self.outputs}
+        values += [f"{name} contains the bits of bfloat16" for name, spec in specs.items() if spec.dtype == "bfloat16"]
         return f"<Batch: {', '.join([f'{count:,} images', *[f'{failed:,} failed'] * bool(failed), *values])}>"
 
     def __getitem__(self, name: str) -> Any:
