@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Literal
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -19,7 +18,7 @@ from pixprep.pipeline.ops.sizes import Few
 from pixprep.plan.lowered import Lowered
 from pixprep.plan.output_plans import NumbersPlan, TensorPlan
 from pixprep.plan.profiles.windows import multiply_add
-from pixprep.plan.steps.operators import Operator
+from pixprep.plan.steps.operators import Operator, operator
 from pixprep.spec import ImageSpec, TensorSpec
 
 MAX_COLOR = 1e6
@@ -147,10 +146,6 @@ class ColorIds(OutputOp, frozen=True, tag="color_ids"):
         return replace(before.tensor(spec), calls=(call,))
 
 
-class _NoFields(msgspec.Struct, frozen=True):
-    """Fields of an operator without fields."""
-
-
 @dataclass(frozen=True, eq=False)
 class _Palette(Operator):
     """Built-in operator on a tensor, which returns the indices of the nearest colors.
@@ -168,11 +163,12 @@ class _Palette(Operator):
 @lru_cache(16)
 def _operator(colors: tuple[tuple[float, ...], ...], pixels: int, is_single: bool) -> Operator:
     """Return the operator on a tensor with this number of pixels. It is cached, so that equal plans are equal."""
-    function = partial(nearest_colors, colors=colors, is_single=is_single)
-    arguments = (colors, pixels, is_single)
-    return _Palette(
-        "pixprep.color_ids", 1, function, "tensor", (pixels,), "int64", ("numpy",), _NoFields, arguments=arguments
-    )
+
+    @operator("pixprep.color_ids", version=1, place="tensor", shape=(pixels,), dtype="int64")
+    def color_ids(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+        return nearest_colors(values, colors=colors, is_single=is_single)
+
+    return _Palette(**vars(color_ids), arguments=(colors, pixels, is_single))
 
 
 def nearest_colors(
