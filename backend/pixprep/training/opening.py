@@ -12,7 +12,7 @@ from pixprep.training import read
 from pixprep.training.sources import Source
 from pixprep.training.sources.storage import is_remote
 
-_GIVEN = ("concat", "iterable", "rows", "subset")  # these wrap Python objects, and cannot be opened by path
+_GIVEN = ("concat", "draw", "iterable", "rows", "subset")  # these cannot be opened by path
 KINDS: dict[str, Callable[..., Source]] = {
     **{name: getattr(read, name) for name in read.__all__ if name not in _GIVEN},
     "coco": lambda path, images, **options: read.coco(images, path, **options),
