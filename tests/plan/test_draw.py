@@ -218,7 +218,12 @@ def test_an_iou_crop_is_the_first_trial_with_the_required_overlap(options):
 
 LABELS = np.zeros(SIZE, np.uint8)
 LABELS[4:28, 6:30], LABELS[20:22, 40:42], LABELS[0, :] = 1, 2, 255
-MASKED = {"mask": LABELS, "boxes": [[6, 4, 30, 28], [40, 20, 42, 22]], "points": [[7, 5], [41, 21]]}
+MASKED = {
+    "mask": LABELS,
+    "boxes": [[6, 4, 30, 28], [40, 20, 42, 22]],
+    "points": [[7, 5], [41, 21], [30, 25]],
+    "visible": [1, 2, 0],
+}
 
 
 def windows(op, count=400, *before):
@@ -242,6 +247,11 @@ def test_a_window_around_the_mask_contains_foreground(before):
     fractions = [np.unique(window[window < 255], return_counts=True)[1] for window in varied]
     is_varied = [len(counts) > 1 and counts.max() < 0.8 * counts.sum() for counts in fractions]
     assert np.mean(is_varied) > (0.9 if len(before) < 2 else 0.3)  # most windows are padding after a zoom
+
+
+def test_labels_in_the_padding_of_a_crop_are_not_counted():
+    found = [window for _, window in windows(pp.random_crop(9, padding=(12, 0), max_label=0.8), 200)]
+    assert np.mean([(window == 255).all() for window in found]) < 0.02
 
 
 def test_a_label_is_chosen_before_its_pixel():

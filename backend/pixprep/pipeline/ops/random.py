@@ -190,7 +190,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
       label, which becomes the center of the window, as nnU-Net's foreground patches. With ``"around_p": 0.33``, one
       third of the windows is chosen so.
     - ``"around": "box"`` chooses the center of a box of the sample in place of a pixel, and ``"around": "point"``
-      chooses a point.
+      chooses a point. If the sample has the field ``visible``, points whose value is 0 are not chosen.
     - ``max_label`` is mmsegmentation's ``cat_max_ratio``: a window is sampled again, up to 10 times, unless it contains
       at least two labels and the most frequent one fills less than this fraction of it. mmsegmentation accepts images
       that are smaller than the window, and pads them later at the bottom and on the right.
@@ -372,6 +372,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             points = None if seen.boxes is None else (seen.boxes[:, :2] + seen.boxes[:, 2:]) / 2
         else:
             points = None if seen.points is None else seen.points.reshape(-1, 2)
+            if points is not None and seen.visible is not None and seen.visible.size == len(points):
+                points = points[seen.visible.reshape(-1) > 0]
         if points is None or not len(points):
             return None
         x, y = points[int(u_which * len(points))].tolist()
@@ -383,8 +385,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         labels = seen.labels()
         for trial, (u_top, u_left, *_) in enumerate(uniforms(0, self.blocks).tolist()):
             found = self._drawn(spans, u_top, u_left)
-            top, left = found["top"], found["left"]
-            rows, columns = (slice(max(at, 0), at + side) for at, side in zip((top, left), self._size, strict=True))
+            corner = zip((found["top"], found["left"]), self._size, strict=True)
+            rows, columns = (slice(max(at, 0), max(at + side, 0)) for at, side in corner)
             kinds, counts = np.unique(labels[rows, columns], return_counts=True)
             counts = counts[~np.isin(kinds, self.ignore)]
             if trial == _RETRIES or (len(counts) > 1 and counts.max() / counts.sum() < self.max_label):
