@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
+from pixprep.training.chain import Request
 from support.class_text import definitions
 
 cv2 = pytest.importorskip("cv2", reason="NO OPENCV: mosaics were not compared")
@@ -52,10 +53,11 @@ def batches(chain, boxes, **options):
 
 
 def uniforms(op, epoch, index):
-    """Return the random numbers of an op of a chain for a sample, (blocks, 4)."""
+    """Return the random numbers of the third stage of a chain for a sample, (blocks, 4)."""
     plan = pp.Pipeline([pp.pixels(), op, pp.tensor(max_size=256, only="training")]).for_training().plan
     (step,) = plan.random_steps
-    return plan.draw(seed=5, epoch=epoch, indices=[int(index)])[0].blocks(step.key, 0, step.blocks)
+    attempt = Request(int(index), attempt=0).stage_key(3)
+    return plan.draw(seed=5, epoch=epoch, indices=[int(index)], attempts=attempt)[0].blocks(step.key, 0, step.blocks)
 
 
 class Values:

@@ -284,11 +284,16 @@ def test_boxes_in_the_format_of_the_pipeline():
                 assert (other["boxes"][row][len(boxes) :] == -1).all()
 
 
-def test_attributes_of_only_some_boxes_are_rejected():
+@pytest.mark.parametrize("lacking", [[0], [*range(1, COUNT)]], ids=["image", "partners"])
+def test_attributes_of_only_some_boxes_are_rejected(lacking):
     source = list(photos())
-    del source[4]["box_double"]
-    with loader(pp.Mosaic(height=SIDE), source=source) as ours, pytest.raises(pp.DataError, match='no "box_double"'):
-        list(ours)
+    for index in lacking:
+        del source[index]["box_double"]
+    with (
+        loader(pp.Mosaic(height=SIDE), source=source, batch_size=1, shuffle=False) as ours,
+        pytest.raises(pp.DataError, match='no "box_double"'),
+    ):
+        next(ours)
 
 
 def test_images_of_different_sizes_are_rejected():
@@ -299,3 +304,57 @@ def test_images_of_different_sizes_are_rejected():
         pytest.raises(pp.PipelineError, match="MixUp: the images have different"),
     ):
         list(ours)
+
+
+def test_equal_ops_of_several_stages_have_different_draws():
+    made = pp.Pipeline([pp.pixels(), pp.random_flip(), pp.tensor(max_size=64)]).for_training()
+    source = [{"image": photo["image"]} for photo in SOURCE] * 20
+    flips = pp.random_flip()
+    with loader([flips, [flips], pp.MixUp(p=0.0)], made, source, batch_size=len(source)) as flipped:
+        batch = next(flipped)
+    drawn = [
+        [*(words["draws"]["random_flip#0"]["flip"] for words in history[:2]), placed.draws["random_flip#0"]["flip"]]
+        for history, placed in zip(batch["mix"], batch.placed, strict=True)
+    ]
+    counts = np.unique(drawn, axis=0, return_counts=True)[1]
+    assert len(counts) == 8
+    assert (abs(counts - len(source) / 8) < 20).all()
+
+
+def test_recent_samples_of_an_earlier_epoch_are_not_used():
+    made = pp.Pipeline([pp.pixels(), pp.tensor(max_size=64)]).for_training()
+
+    def tensors(epoch):
+        mix = pp.Chain([], until=0, then=[pp.random_crop(24), pp.MixUp(recent=4)])
+        with loader(mix, made, epoch=epoch) as mixing:
+            return [[each["tensor"] for each in mixing] for _ in range(3 - epoch)]
+
+    assert all(map(np.array_equal, tensors(0)[2], tensors(2)[0]))
+
+
+def test_samples_without_objects_may_have_empty_lists():
+    empty = {"image": SOURCE[0]["image"], "boxes": [], "labels": [], "points": [], "visible": []}
+    some = {name: SOURCE[1][name] for name in ("image", "boxes", "labels", "points")}
+    some["visible"] = np.arange(6).reshape(3, 2)
+    made = pp.Pipeline([pp.pixels(), pp.boxes(), pp.points(), pp.tensor(max_size=64)]).for_training()
+    with loader(pp.Mosaic(height=SIDE, center=(1, 1)), made, [empty, some], batch_size=2) as mosaics:
+        for _ in range(4):
+            (batch,) = mosaics
+            for index, (words,), labels, points, visible in zip(
+                *(batch[name] for name in ("index", "mix", "labels", "points", "visible")), strict=True
+            ):
+                count = int(index) + sum(each["index"] for each in words["of"])
+                assert np.array_equal(labels, [*some["labels"]] * count)
+                assert labels.dtype == np.int64
+                assert np.array_equal(visible.reshape(-1, 2), [*some["visible"]] * count)
+                assert points.size == 12 * count
+
+
+def test_visible_is_joined_with_points_without_boxes():
+    made = pp.Pipeline([pp.pixels(), pp.points(), pp.tensor(max_size=64)]).for_training()
+    source = [{**photo, "visible": photo["points"][..., 0]} for photo in SOURCE]
+    with loader(pp.MixUp(partner=[]), made, source) as mixing:
+        for batch in mixing:
+            for points, visible in zip(batch["points"], batch["visible"], strict=True):
+                assert np.array_equal(visible, points[..., 0])
+                assert len(points) == 6

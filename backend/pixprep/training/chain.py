@@ -65,12 +65,24 @@ class Request:
         """Return the request for a partner.
 
         Args:
-            number: Number of the augmentation in the chain.
+            number: Number of the stage in the chain.
             which: Number of the partner, from 1.
             index: Index of the partner's sample in the source.
         """
-        path = crc32(bytes([number, which, self.path & 255, self.path >> 8])) % ((1 << _PATH_BITS) - 1) + 1
-        return Request(index, self.attempt, path)
+        return Request(index, self.attempt, self._path(number, which))
+
+    def stage_key(self, number: int) -> int:
+        """Return the attempt number with which a pipeline of the chain samples its random parameters.
+
+        The keys of its ops also occur in the other pipelines, so each pipeline has random numbers of its own.
+
+        Args:
+            number: Number of the pipeline in the chain.
+        """
+        return replace(self, path=self._path(number, 0)).key
+
+    def _path(self, *position: int) -> int:
+        return crc32(repr((*position, self.path)).encode()) % ((1 << _PATH_BITS) - 1) + 1
 
 
 @dataclass(frozen=True)
@@ -386,12 +398,19 @@ class _Part:
     def joined(self, others: Sequence[_Part], image: npt.NDArray[Any], plan: Plan) -> _Part:
         """Return a part with another image, and with the objects of this part and of others."""
         fields = dict(self.fields)
-        for name in _of_objects(self.fields, plan):
-            if any(name not in other.fields for other in others):
+        every = [self.fields, *(other.fields for other in others)]
+        for name in dict.fromkeys(name for each in every for name in _of_objects(each, plan)):
+            if any(name not in each for each in every):
                 raise DataError(
                     f'some samples have no "{name}": a mosaic, mixup or copy-paste needs it for every sample'
                 )
-            fields[name] = np.concatenate([self.fields[name], *(other.fields[name] for other in others)])
+            # a sample without objects may have an empty list, whose dtype and number of axes are arbitrary
+            values = [np.asarray(each[name]) for each in every]
+            values = [each for each in values if len(each)] or values[:1]
+            if len({each.shape[1:] for each in values}) > 1:
+                shapes = " and ".join(str(each.shape) for each in values)
+                raise DataError(f'"{name}" of several samples cannot be joined, because it has the shapes {shapes}')
+            fields[name] = np.concatenate(values)
         return _Part(image, fields)
 
 
@@ -459,6 +478,7 @@ def _of_boxes(fields: Mapping[str, Any], plan: Plan) -> list[str]:
 def _of_objects(fields: Mapping[str, Any], plan: Plan) -> list[str]:
     """Return the fields whose values of several samples are concatenated."""
     moved = {each.field for each in plan.annotations.values()} & {"points", "masks"}
+    moved |= {"visible"} if "points" in moved else set()
     return [*dict.fromkeys([*_of_boxes(fields, plan), *(name for name in fields if name in moved)])]
 
 
@@ -488,7 +508,7 @@ class _Node:
     Attributes:
         mixture: Augmentation, or None for a pipeline.
         engine: Engine of a pipeline.
-        number: Number of the augmentation in the chain, from 1.
+        number: Number of the stage in the chain, from 1.
         partner: Stages that compute the partners; None means the preceding stages.
         kept: Cached inputs of an augmentation with ``recent``, by request.
     """
@@ -565,9 +585,9 @@ class Mixer:
                 )
         nodes: list[_Node] = []
         for group in groups:
+            self._count += 1
+            number = self._count
             if isinstance(group, Mixture):
-                self._count += 1
-                number = self._count
                 group.check(nodes[0].engine.plan)  # type: ignore[union-attr]
                 partner = getattr(group, "partner", None)
                 partner = None if partner is None else self._compiled(partner)
@@ -581,7 +601,7 @@ class Mixer:
                 made = Pipeline(ops, operators=self._operators).for_training()
             except PipelineError as error:
                 raise PipelineError(f"mix: {error}") from None
-            nodes.append(_Node(engine=self._engine(made)))
+            nodes.append(_Node(engine=self._engine(made), number=number))
         return tuple(nodes)
 
     @property
@@ -608,7 +628,7 @@ class Mixer:
             reader: Reader of the partners.
         """
         if epoch != self._epoch:
-            for node in _flat(self._stages):
+            for node in _flat((*self._stages, *self._then)):
                 node.kept.clear()
         self._epoch, self._reader, self.broken = epoch, reader, []
         requests = [Request(sample.index, attempt) for sample, attempt in zip(samples, attempts, strict=True)]
@@ -638,7 +658,7 @@ class Mixer:
         """Apply a pipeline to images."""
         assert node.engine is not None
         plan, samples = node.engine.plan, [item.sample for item in items]
-        attempts = [each.key for each in requests]
+        attempts = [each.stage_key(node.number) for each in requests]
         is_late = node.engine.lanes > 1 and bool(plan.masks or plan.targets)
         seed = self._order.seed
         places = placings(plan, samples, seed=seed, epoch=self._epoch, attempts=attempts, is_late=is_late)

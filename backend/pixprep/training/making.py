@@ -271,8 +271,8 @@ class Maker:
         if self.mixer is None:
             return rows
         with self._lock, self.timeline.span("mix", samples=len(rows.samples)):
-            items = self.mixer.mixed(rows.samples, rows.attempts, epoch, reader)
-        for sample, error in self.mixer.broken if broken_names is not None else ():
+            items, broken = self.mixer.mixed(rows.samples, rows.attempts, epoch, reader), self.mixer.broken
+        for sample, error in broken if broken_names is not None else ():
             assert broken_names is not None
             self._record(epoch, sample, error, broken_names)
         return replace(rows, samples=[item.sample for item in items], histories=[[*item.history] for item in items])
