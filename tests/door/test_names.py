@@ -36,7 +36,7 @@ MISTAKES = [
     (lambda: pp.CoarseDropout, "'CoarseDropout'; did you mean 'random_erasing'?"),
     (lambda: pp.RandomBrightnessContrast, "'RandomBrightnessContrast'; did you mean 'color_jitter'?"),
     (lambda: pp.LongestMaxSize, "'LongestMaxSize'; did you mean resize(..., side=\"longer\")?"),
-    (lambda: pp.MixUp, "'MixUp'; did you mean Mix, an argument of the Loader?"),
+    (lambda: pp.CutMix, "'CutMix'; did you mean Mix, an argument of the Loader?"),
     (lambda: pp.BboxParams, "'BboxParams'; did you mean 'boxes'?"),
     (lambda: pp.ToDtype, "'ToDtype'; did you mean 'tensor'?"),
     (lambda: pp.RandomResizedCrop, "'RandomResizedCrop'; did you mean 'random_resized_crop'?"),
