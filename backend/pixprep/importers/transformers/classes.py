@@ -278,10 +278,11 @@ REASONS = {
     **dict.fromkeys(
         ("Kosmos2_5ImageProcessor", "Pix2StructImageProcessor"),
         "it normalizes an image by its own mean, which PyTorch computes in float32, with a result that depends on the "
-        "number of threads",
+        "number of threads; the PIL backend of the class is not implemented either",
     ),
     "Owlv2ImageProcessor": "it blurs an image with weights that depend on the processor: PyTorch computes different "
-    "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels",
+    "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels; the PIL backend of the class "
+    "is not implemented either",
     "VitMatteImageProcessor": "it requires a second image, the trimap, but a pipeline receives one image",
     "VitPoseImageProcessor": "it warps boxes with SciPy's affine_transform, which no op reproduces; for similar "
     "pixels, use the op crop with boxes that have the aspect ratio of the model, and a resize",
