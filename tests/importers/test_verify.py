@@ -302,7 +302,7 @@ def test_an_op_without_an_original_is_not_skipped():
 
 
 def test_every_profile_and_every_arithmetic_has_an_original():
-    assert {"float64", *originals.NORMALIZERS} == set(get_args(ops.Arithmetic))
+    assert {"float64", "bfloat16", *originals.NORMALIZERS} == set(get_args(ops.Arithmetic))
     assert {PROFILES[like].original.key for like in get_args(Like)} <= set(libraries.TABLE)
 
 

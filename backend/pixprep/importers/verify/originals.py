@@ -20,7 +20,6 @@ import numpy as np
 import PIL
 from PIL import Image, ImageOps
 
-from pixprep.bfloat16 import to_bfloat16
 from pixprep.errors import unreachable
 from pixprep.importers.verify.images import Array
 from pixprep.importers.verify.libraries import Library, find
@@ -348,6 +347,12 @@ def _resized(pixels: Array, op: Resizing) -> Array:
     return np.asarray(original.resize(functions, pixels, op, size))
 
 
+def _bfloat16(values: Array) -> Array:
+    """Round float32 values to bfloat16, with ties to even. The result contains these numbers as float32."""
+    bits = values.view(np.uint32)
+    return (bits + (bits >> 16 & 1) + 0x7FFF & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
 def _normalize(values: Array, op: ops.Normalize) -> Array:
     """Normalize pixel values as the op is defined, in float64 or with the float32 operations of its library."""
     mean, std = np.array(ops.as_tuple(op.mean)), np.array(ops.as_tuple(op.std))
@@ -370,8 +375,7 @@ def _normalize(values: Array, op: ops.Normalize) -> Array:
         case "fused":
             values = (real - mean * inverse) / (std * inverse)
         case "bfloat16":
-            values = to_bfloat16(to_bfloat16(real * scale) - to_bfloat16(mean)) / to_bfloat16(std)
-            values = to_bfloat16(values)
+            values = _bfloat16(_bfloat16(_bfloat16(real * scale) - _bfloat16(mean)) / _bfloat16(std))
         case _ as never:
             unreachable(never)
     return values
@@ -423,4 +427,4 @@ NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize],
     "fused": ("transformers", _transformers_normalize),
     "fused_multiply": ("dali", _dali_normalize),
 }
-"""Library and function for each ``arithmetic``. ``float64`` is not included, because no library uses it."""
+"""Library and function for each ``arithmetic``, except ``float64`` and ``bfloat16``, whose original is the formula."""
