@@ -25,7 +25,7 @@ from PIL import Image
 
 import pixprep as pp
 
-PRELOADED = "PIXPREP_UNLOCKED"
+PRELOADED = "LOCK_PRELOADED"
 SIDE, HEIGHT, WIDTH = 224, 375, 500
 TRAINING = [pp.random_resized_crop(height=SIDE, width=SIDE), pp.random_flip()]
 END = [pp.normalize(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)), pp.tensor()]

@@ -2,6 +2,7 @@
 pixels.
 """
 
+import numpy as np
 import pytest
 
 import pixprep as pp
@@ -52,6 +53,7 @@ def test_a_recipe_produces_the_inputs_of_its_model(heading):
 def test_the_page_links_each_file_and_each_produces_a_tensor():
     text = PAGE.read_text(encoding="utf-8")
     assert all(f"(models/{name}.json)" in text for name in FAMILIES)
+    box = np.array([[10, 20, 330, 276]], np.float32)
     for pipeline in FAMILIES.values():
         with pp.Engine(pipeline, device="cpu", threads=1) as engine:
-            assert engine.run_batch([images.photo()]).errors == [None]
+            assert engine.run_batch([images.photo()], inputs={key: [box] for key in pipeline.inputs}).errors == [None]

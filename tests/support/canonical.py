@@ -66,7 +66,7 @@ def smallest():
         {"op": "center_crop", "fraction": 0.875},
         {"op": "crop", "top": 1, "left": 2, "height": 3, "width": 4},
         {"op": "trim"},
-        {"op": "color_ids", "colors": [[0, 0, 0], [255, 255, 255]]},
+        {"op": "color_ids", "colors": ((0, 0, 0), (255, 255, 255))},
         {"op": "pad", "height": 3, "width": 4},
         {"op": "pad", "square": True},
         {"op": "flip"},

@@ -26,9 +26,9 @@ MEANT = {
     "loader.tf(": "tensorflow",
 }
 """Libraries that a program needs but does not import."""
-SKIPPED = {"onnx", "datasets"}
-"""Libraries whose programs do not run here. tests/serving/test_clip_classifiers.py runs the program that uses onnx, and
-the program that uses datasets needs the network.
+SKIPPED = {"onnx", "datasets", "nibabel"}
+"""Libraries whose programs do not run here. tests/serving/test_clip_classifiers.py runs the program that uses onnx,
+the program that uses datasets needs the network, and tests/parity/test_medical.py runs the program that uses nibabel.
 """
 
 

@@ -121,15 +121,19 @@ class Trim(ImageOp, frozen=True, tag="trim"):
     the CPU.
 
     Args:
-        threshold: Threshold of the stretched luma, 1 to 255.
+        threshold: Threshold of the stretched luma, above 0 and at most 255.
         like: Library whose luma the op uses. torchvision truncates it, and Pillow rounds it.
 
     Example:
         {"op": "trim", "threshold": 200}
     """
 
-    threshold: Annotated[float, Within(1, 255)] = 200
+    threshold: Annotated[float, Within(0, 255)] = 200
     like: ColorLike = "pillow"
+
+    def check(self) -> None:
+        if not self.threshold:
+            raise PipelineError('"threshold" must be above 0, because no stretched luma is below 0')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the result, which is at most as large as the image."""
