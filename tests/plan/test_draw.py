@@ -274,6 +274,12 @@ def test_a_window_contains_a_box_or_a_point_at_any_of_its_pixels(around, points)
     assert len(offsets) == 48
 
 
+@pytest.mark.parametrize("around", ["box", "point"])
+def test_boxes_and_points_outside_an_earlier_crop_are_not_chosen(around):
+    before = pp.crop(top=14, left=32, height=18, width=16)
+    assert all((labels == 2).any() for _, labels in windows(pp.random_crop(6, 8, around=around), 50, before))
+
+
 def test_a_box_without_random_changes_is_a_crop():
     """The region has the size of the result, so no pixel is interpolated."""
     image, box = scene(90, 80), [[10, 20, 58, 84]]

@@ -195,7 +195,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
       at least two labels and the most frequent one fills less than this fraction of it. mmsegmentation accepts images
       that are smaller than the window, and pads them later at the bottom and on the right.
 
-    If the sample has no foreground, box or point, the position is uniformly distributed.
+    If the image at the op contains no foreground, center of a box, or point, the position is uniformly distributed.
 
     Args:
         height: Height of the window in pixels.
@@ -319,7 +319,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         if self.around is None:
             return self._varied(seen, spans, uniforms)
         (u_top, u_left, u_around, u_label), (u_which, u_row, u_column, _) = uniforms(0, 2).tolist()
-        found = self._around(seen, u_label, u_which) if u_around < self.around_p else None
+        found = self._around(seen, (height, width), u_label, u_which) if u_around < self.around_p else None
         if found is None:
             return self._drawn(spans, u_top, u_left)
         starts = []
@@ -354,8 +354,8 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             spans.append((-before - missing, length + after + missing - side))
         return spans
 
-    def _around(self, seen: Seen, u_label: float, u_which: float) -> tuple[int, int] | None:
-        """Return a random (row, column) of the annotation, or None if the sample lacks the annotation."""
+    def _around(self, seen: Seen, size: tuple[int, int], u_label: float, u_which: float) -> tuple[int, int] | None:
+        """Return a random (row, column) of the annotation in an image of this size, or None if there is none."""
         if self.around == "mask":
             assert seen.labels is not None
             labels = seen.labels()
@@ -374,7 +374,10 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             points = None if seen.points is None else seen.points.reshape(-1, 2)
             if points is not None and seen.visible is not None and seen.visible.size == len(points):
                 points = points[seen.visible.reshape(-1) > 0]
-        if points is None or not len(points):
+        if points is None:
+            return None
+        points = points[((points >= 0) & (points <= size[::-1])).all(axis=1)]
+        if not len(points):
             return None
         x, y = points[int(u_which * len(points))].tolist()
         return math.floor(y), math.floor(x)
