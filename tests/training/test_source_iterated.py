@@ -63,6 +63,42 @@ def test_a_resumed_epoch_skips_the_samples_before_its_state():
     assert (stream.passes, stream.read) == (1, 40)
 
 
+def test_random_numbers_of_a_generator_do_not_depend_on_skipped_samples():
+    rows = samples(40)
+
+    def drawing():
+        order = np.random.default_rng(read.draw().epoch).permutation(40)
+        for number in order:
+            draw = read.draw()
+            yield {**rows[number], "drawn": [draw.rng.random(), draw.index, draw.epoch, int(number)]}
+
+    def drawn(epochs=2, state=None, **options):
+        source = read.iterable(drawing, samples=40, drawn="drawn")
+        with pp.Loader(source, PLAIN, **{"batch_size": 8, "seed": 3} | options) as loading:
+            if state is not None:
+                loading.load_state_dict(state)
+            batches = [batch for _ in range(epochs) for batch in loading]
+            replayed = loading.replay(1, 33)["drawn"]
+            return {(row[2], row[1]): row for batch in batches for row in batch["drawn"]}, replayed
+
+    every, replayed = drawn()
+    assert len(every) == 80
+    assert len({row[0] for row in every.values()}) == 80
+    assert list(replayed[0]) == every[1, 33]
+    for rank in range(2):
+        of_shard, _ = drawn(shard=(rank, 2), batch_size=4)
+        assert len(of_shard) == 40
+        assert of_shard.items() <= every.items()
+    with pp.Loader(read.iterable(drawing, samples=40, drawn="drawn"), PLAIN, batch_size=8, seed=3) as loading:
+        next(iter(loading))
+        state = loading.state_dict()
+        later = loading.replay(1, 35)["drawn"]  # another epoch, at a later row than the iteration
+    assert list(later[0]) == every[1, 35]
+    rest, _ = drawn(state=state)
+    assert len(rest) == 72
+    assert rest.items() <= every.items()
+
+
 def test_replay_begins_another_pass_and_the_epoch_continues():
     stream = Stream()
     with loader(stream, prefetch=1) as loading:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from pixprep.errors import DataError, ImageError, PipelineError
 from pixprep.plan.boxes import check_source_format
 from pixprep.spec import BoxSource
-from pixprep.training.sources import Sample, Source
+from pixprep.training.sources import DRAW, Draw, Sample, Source
 from pixprep.training.sources.storage import fingerprint
 from pixprep.training.sources.types import FieldType, named, typed
 
@@ -192,7 +191,8 @@ _POSSIBLE = {"shuffle": (False,), "repeats": (1,), "on_error": ("raise", "skip")
 
 
 class _Passes:
-    """Indexing for an iterable. Rows between two indices are skipped, and a smaller index restarts the iteration.
+    """Indexing for an iterable. Rows between two indices are skipped. A smaller index, or another epoch, restarts the
+    iteration.
 
     Args:
         begin: Function that returns a new iterator over the rows.
@@ -203,22 +203,36 @@ class _Passes:
         self._begin, self._samples = begin, samples
         self._lock = Lock()
         self._rows: Iterator[Any] = iter(())
-        self._next = samples
+        self._next, self._epoch = samples, -1
 
     def __len__(self) -> int:
         return self._samples
 
     def __getitem__(self, index: int) -> Any:
-        with self._lock:
-            if index < self._next:
-                self._rows, self._next = self._begin(), 0
-            try:
-                for row in islice(self._rows, index - self._next, None):
-                    self._next = index + 1
-                    return row
-            except Exception as error:
-                raise DataError(f"row {index:,} of the iterable: {type(error).__name__}: {error}") from error
+        drawing = DRAW.get()
+        try:
+            with self._lock:
+                return self._row(index, drawing)
+        finally:
+            DRAW.set(drawing)
+
+    def _row(self, index: int, drawing: Draw | None) -> Any:
+        """Return a row. The rows before it are computed with their own random numbers, as if they were samples."""
+        epoch = -1 if drawing is None else drawing.epoch
+        is_new = index < self._next or epoch != self._epoch
+        try:
+            for at in range(0 if is_new else self._next, index + 1):
+                if drawing is not None:
+                    DRAW.set(drawing if at == index else Draw(drawing.seed, epoch, at, drawing.attempt))
+                if is_new:
+                    self._rows, self._next, self._epoch, is_new = self._begin(), 0, epoch, False
+                row, self._next = next(self._rows), at + 1
+        except StopIteration:
             self._next = self._samples
+        except Exception as error:
+            raise DataError(f"row {index:,} of the iterable: {type(error).__name__}: {error}") from error
+        else:
+            return row
         raise DataError(
             f"the iterable ended before row {index:,}, although samples={self._samples:,}: set samples to its "
             "number of rows"
