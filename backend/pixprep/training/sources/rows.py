@@ -191,8 +191,9 @@ _POSSIBLE = {"shuffle": (False,), "repeats": (1,), "on_error": ("raise", "skip")
 
 
 class _Passes:
-    """Indexing for an iterable. Rows between two indices are skipped. A smaller index, or another epoch, restarts the
-    iteration.
+    """Indexing for an iterable. Rows between two indices are skipped.
+
+    A smaller index, or another epoch, restarts the iteration.
 
     Args:
         begin: Function that returns a new iterator over the rows.
