@@ -302,6 +302,19 @@ def test_a_box_without_random_changes_is_a_crop():
     assert np.array_equal(found[4][1], image[20:84, 10:58])
 
 
+@pytest.mark.parametrize(("count", "is_half"), [(8, False), (9, True)])
+def test_half_of_a_body_requires_nine_visible_points(count, is_half):
+    """COCO's value of a visible point is 2."""
+    body = {"half_body_p": 1.0, "upper_body": tuple(range(6)), "lower_body": tuple(range(6, 12))}
+    op = pp.random_box_warp(height=64, width=48, scale_p=0, shift_p=0, degrees_p=0, **body)
+    points = np.random.default_rng(1).integers(10, 40, (1, 12, 2))
+    visible = np.where(np.arange(12) < count, 2, 0)[None]
+    seen = Seen(np.array([[0.0, 0.0, 60.0, 80.0]]), points, visible)
+    hidden = seen._replace(visible=np.zeros((1, 12)))
+    half, whole = (op.draw_by(each, 80, 60, lambda _, blocks: np.full((blocks, 4), 0.5)) for each in (seen, hidden))
+    assert (half != whole) == is_half
+
+
 def test_samples_without_the_field_of_a_random_op_are_rejected():
     for op, field in ((pp.random_crop(8, around="mask"), "mask"), (pp.random_crop(8, around="point"), "points")):
         with pytest.raises(pp.PipelineError, match=f'random_crop needs the "{field}" of each sample'):

@@ -384,7 +384,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
             )
         upper, lower = ([at for at in part if shown[at] > 0] for part in (self.upper_body, self.lower_body))
         is_few = len(upper) < _MIN_UPPER, len(lower) < _MIN_LOWER
-        if shown.sum() < _MIN_VISIBLE or u_half > self.half_body_p or all(is_few):
+        if np.count_nonzero(shown > 0) < _MIN_VISIBLE or u_half > self.half_body_p or all(is_few):
             return None
         chosen = upper if is_few[1] or (not is_few[0] and u_upper < _UPPER_P) else lower
         those = points[index, chosen].astype(np.float32)
