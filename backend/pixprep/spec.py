@@ -24,7 +24,7 @@ FrameType = Literal["uint8", "int16", "uint16", "float32"]
 FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]
 Idct = Literal["accurate", "fast"]
-Alpha = Literal["drop", "white", "checkerboard"]
+Alpha = Literal["drop", "white", "checkerboard", "keep"]
 Luma = Literal["torchvision", "numpy"]
 GrayLike = Literal["pillow", "opencv"]
 Like = Literal[
@@ -122,6 +122,7 @@ class ImageSpec:
         min_height, min_width: Minimum size in pixels.
         max_height, max_width: Maximum size in pixels. None means unlimited.
         color: Order of the channels.
+        has_alpha: Whether the alpha of the file is a fourth channel, after those of ``color``.
         low, high: Range of the values.
         multiples: Factors that the height and the width always have.
         max_pixels: Maximum number of pixels. None means the product of the maximum height and width.
@@ -140,6 +141,7 @@ class ImageSpec:
     max_height: int | None = None
     max_width: int | None = None
     color: Color = "rgb"
+    has_alpha: bool = False
     low: float = 0.0
     high: float = 255.0
     values: Values = "levels"
@@ -149,8 +151,8 @@ class ImageSpec:
 
     @property
     def channels(self) -> int:
-        """Number of channels: 1 for gray, and 3 for RGB and BGR."""
-        return 1 if self.color == "gray" else 3
+        """Number of channels: 1 for gray, 3 for RGB and BGR, and 4 for RGB with alpha."""
+        return (1 if self.color == "gray" else 3) + self.has_alpha
 
     def sized(self, height: int, width: int) -> ImageSpec:
         """Return the same image with a fixed size."""
@@ -167,7 +169,7 @@ class ImageSpec:
         frames = f"{'up to ' * self.is_frames_open}{self.frames} x " if self.frames else ""
         size = f"{frames}{self.height or '?'} x {self.width or '?'}"
         values = f"{self.low:g}..{self.high:g}" if self.values == "levels" else f"{self.low:.4g}..{self.high:.4g}"
-        return f"{size} {self.color}, {'uint8' if self.values == 'levels' else 'real'} {values}"
+        return f"{size} {self.color}{'a' * self.has_alpha}, {'uint8' if self.values == 'levels' else 'real'} {values}"
 
 
 LARGEST = 16384

@@ -321,6 +321,14 @@ def test_random_ops_equal_the_cpu(name, most, monkeypatch):
         assert len(np.unique(ours["tensor"][:24].reshape(24, -1), axis=0)) == 24
 
 
+def test_a_pipeline_with_alpha_runs_on_the_cpu():
+    pipeline = pp.Pipeline([pp.decode(alpha="keep"), pp.resize(height=30, width=40), pp.normalize(), pp.tensor()])
+    assert pipeline.plan.unsupported_by_cuda == ("alpha",)
+    images = [png(noise(70, 66, 4)), jpeg(80, 60), png(noise(50, 40))]
+    with on_gpu(pipeline, damage="strict") as ours, pp.Engine(pipeline) as theirs:
+        same(ours.run_batch(images), theirs.run_batch(images))
+
+
 SERVED = {
     "a tensor without levels beside them": [
         pp.resize(48, name="small"), pp.gamma(0.8), pp.rotate(90, expand=True), pp.contrast(1.3),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import AnnotationOp, Extern, FirstOp, ImageOp, Op, OutputOp, Tensor, op_name
+from pixprep.pipeline.ops.alpha import check_alpha
 from pixprep.pipeline.ops.choices import as_choice
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.plan.lowered import Lowered
@@ -125,6 +126,8 @@ def nodes(ops: Iterable[Item], operators: tuple[Operator | str, ...] = (), where
                 node = Node(index, op, key, index, op.infer(), (op,), op.lower(operators))
             else:
                 node = replace(by_index[source], index=index, op=op, key=key, source=source, inputs=(), call=None)
+                if node.image.has_alpha:
+                    check_alpha(op, node.lowered, is_chosen=is_chosen)
             if isinstance(op, Extern) and source in tensors:
                 operator = find(op.operator, op.version, operators)
                 if operator.place == "tensor":

@@ -46,6 +46,7 @@ class Lowered:
     Attributes:
         color: Channel order of the image that the first op produces.
         is_reduced: Whether a JPEG may be decoded at a reduced size.
+        has_alpha: Whether the alpha of the file is a fourth channel of the image.
         before, resize, after: Geometric steps before the resize, the resize, and the geometric steps after it.
         fill: Color of the padding that the steps have added so far. None means that the image is not padded.
         levels: Steps on the pixel values, after the geometric steps.
@@ -63,6 +64,7 @@ class Lowered:
 
     color: Color
     is_reduced: bool = False
+    has_alpha: bool = False
     before: tuple[GeometryStep, ...] = ()
     resize: geometry_steps.Resize | None = None
     after: tuple[GeometryStep, ...] = ()
@@ -80,7 +82,7 @@ class Lowered:
     @property
     def channels(self) -> tuple[int, ...]:
         """Index of the decoded channel for each channel of the image."""
-        return CHANNELS[self.color]
+        return CHANNELS[self.color] + (3,) * self.has_alpha
 
     @property
     def geometry(self) -> Geometry:

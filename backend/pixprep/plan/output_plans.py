@@ -34,7 +34,7 @@ class TensorPlan:
         geometry: Geometry, which determines the position in the image that each pixel of the tensor samples.
         fill: Pixel value of the padding per channel, in the order of ``channels``.
         channels: Index of the decoded channel for each channel of the tensor: (0, 1, 2) for RGB, (2, 1, 0) for BGR,
-            (0,) for gray.
+            (0,) for gray, (0, 1, 2, 3) for RGB with alpha.
         arithmetic: Steps that convert pixel values to tensor values, in this order.
         fill_value: Tensor value of the padding per channel, instead of ``fill``, or None.
         luma: Library whose arithmetic converts the values to gray after ``arithmetic``, or None.
@@ -96,6 +96,7 @@ class TensorPlan:
         steps = [step for step in steps if not isinstance(step, Resize)]  # each resize is a stage with its own kernels
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
         found += ["luma"] * (self.luma is not None)
+        found += ["alpha"] * (3 in self.channels)
         last = thumbnail.levels[-1] if thumbnail and thumbnail.levels else None
         found += ["thumbnail of values"] * (isinstance(last, Resize) and PROFILES[last.like].takes_real)
         is_rounded = self.spec.dtype == "bfloat16" or any(step.operation == "bfloat16" for step in self.arithmetic)
@@ -134,6 +135,13 @@ class TensorPlan:
         table = np.zeros((4, 256), np.float32)
         table[list(self.channels)] = values
         return table
+
+    @property
+    def is_premultiplied(self) -> bool:
+        """Whether the colors are multiplied by alpha during the resize."""
+        resize = self.geometry.resize
+        is_rgba = 3 in self.channels and resize is not None and resize.filter != "nearest"
+        return is_rgba and resize is not None and PROFILES[resize.like].alpha == "premultiplied"
 
     @property
     def own(self) -> Own | None:
@@ -186,7 +194,7 @@ class TensorPlan:
         """Yield lines that describe the values of the output."""
         spec = self.spec
         for index, channel in enumerate(self.channels[: spec.channels]):
-            name = "gray" if spec.channels == 1 else ("red", "green", "blue")[channel]
+            name = "gray" if spec.channels == 1 else ("red", "green", "blue", "alpha")[channel]
             yield f"{name}: {formula(self.arithmetic, index)}"
         if spec.fourth is not None:
             yield f"fourth channel: {spec.fourth:g}"

@@ -68,6 +68,8 @@ def levels_of(values: Array, low: float, high: float) -> U8:
 def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8:
     """Undo the arithmetic of a tensor, such as normalization, and return uint8 RGB or gray (height, width, 3 or 1).
 
+    An alpha channel is ignored.
+
     Args:
         plan: Plan of the tensor.
         tensor: Tensor of one image, in the layout of the plan.
@@ -77,12 +79,15 @@ def true_colours(plan: TensorPlan, tensor: Array, side: int | None = None) -> U8
     pixels = plan.spec.floats(_thinned(plan.spec.view(tensor, "hwc"), side))
     ends = plan.spec.floats(plan.table).astype(np.float64)[: plan.spec.channels, [0, -1]]
     channels = [levels_of(pixels[:, :, index], low, high) for index, (low, high) in enumerate(ends)]
-    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels[: len(channels)])]
+    return np.stack(channels, axis=2)[:, :, np.argsort(plan.channels[: len(channels)])[:3]]
 
 
 def shown_as(values: Array, low: float, high: float) -> U8:
-    """Convert values (height, width, 1 or 3) with ``levels_of``, and fit them to a square of ``SIDE``."""
-    return fitted(levels_of(_thinned(values, SIDE), low, high))
+    """Convert values (height, width, channels) with ``levels_of``, and fit them to a square of ``SIDE``.
+
+    An alpha channel is ignored.
+    """
+    return fitted(levels_of(_thinned(values[:, :, :3], SIDE), low, high))
 
 
 def _thinned(values: Array, side: int | None) -> Array:

@@ -130,7 +130,7 @@ def photo_of(pipeline: Pipeline, encoded: Encoded, found: Preview, options: Engi
         apply_exif_orientation=decode.apply_exif_orientation,
         chroma=decode.chroma,
         idct=decode.idct,
-        alpha=decode.alpha,
+        alpha="drop" if decode.alpha == "keep" else decode.alpha,
         window=decode.window,
         gray_like=decode.gray_like,
     )
@@ -258,7 +258,7 @@ def _as_model_sees(shown: Shown) -> Panel:
 
 
 def _histograms(sheet: Sheet, shown: Shown) -> None:
-    """Draw the histograms of all channels with the same axis, above common value ranges of models."""
+    """Draw the histograms of all color channels with the same axis, above common value ranges of models."""
     spec = shown.plan.spec
     is_small = max(-spec.low, spec.high) <= _FAR
     usual = _SMALL if is_small else _LARGE
@@ -268,7 +268,7 @@ def _histograms(sheet: Sheet, shown: Shown) -> None:
     ends = shown.plan.values(np.tile(np.array([0, 255], np.float32), (len(shown.channels), 1))).astype(np.float64)
     top = sheet.y
     sheet.gap(PLOT_HEIGHT)
-    for index, name in enumerate(shown.channels):
+    for index, name in enumerate(shown.channels[:3]):  # without alpha: a row of the sheet has three columns
         channel = tensor[:, :, index]
         values = _sampled(channel)
         label = name if len(shown.channels) == 1 else f"channel {index}: {name}"

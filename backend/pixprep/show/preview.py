@@ -29,7 +29,7 @@ from pixprep.spec import TensorDType
 
 Array = npt.NDArray[Any]
 
-_COLORS = ("red", "green", "blue")
+_COLORS = ("red", "green", "blue", "alpha")
 _DECODED = "decoded"
 _CLIPPED = 0.4
 """Fraction of clipped values in a channel above which there is a note.

@@ -37,7 +37,7 @@ def _explain(pipeline: Pipeline, height: int, width: int, where: str = "") -> st
         lines += ["", f"inputs{where}, passed with each image"]
         lines += [f"  {name}: {spec}{_rows(spec, plan)}" for name, spec in pipeline.inputs.items()]
     upright = "rotated by its EXIF orientation" if plan.apply_exif_orientation else "without EXIF rotation"
-    color = "gray" if plan.is_gray else "RGB"
+    color = "gray" if plan.is_gray else "RGB with alpha" if plan.alpha == "keep" else "RGB"
     decode = f"decode {plan.clip.sampling} to {color}" if plan.clip else f"decode to {color}, {upright}"
     lines += ["", f"plan{where}", f"  {decode if plan.takes is None else plan.takes}"]
     if plan.reduced:

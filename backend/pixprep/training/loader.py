@@ -199,6 +199,8 @@ class Loader:
         pixels = pixel_cache(cache, cache_bytes, device, pipeline)
         engine = partial(Engine, threads=threads, limits=limits, damage=damage)
         mixer = None
+        if mix is not None and pipeline.plan.alpha == "keep":
+            raise PipelineError('mix does not support "alpha": "keep" of decode: remove one of them')
         if isinstance(mix, Chain | Mixture | list | tuple):
             chain = mix if isinstance(mix, Chain) else Chain([mix] if isinstance(mix, Mixture) else mix)
             check_in_order(source, mix=chain)

@@ -214,6 +214,8 @@ class CpuDecoder:
         if header.components in (1, 3):
             decoded = self._turbo(encoded, header, placed, memory, part)
             if decoded is not None:
+                if self._plan.alpha == "keep" and decoded.pixels.flags.writeable:  # Pillow's pixels contain it
+                    decoded.pixels[:, :, 3] = 255
                 return decoded
         return self._unsupported_by_turbo(encoded, header, placed, memory)
 
@@ -444,6 +446,11 @@ class CpuDecoder:
             if page.extra:
                 self._warn("bands", f"decode ignores {page.extra} extra sample(s) per pixel of a TIFF ({page.words})")
         if bits <= 8:
+            transparent: Any = image.info.get("transparency")
+            is_one_value = image.mode in ("1", "L") and isinstance(transparent, int) and transparent < 1 << bits
+            if is_one_value and self._plan.alpha == "keep":
+                # Pillow scales gray values of 1, 2 or 4 bits to 0 to 255, but not the transparent value
+                image.info["transparency"] = transparent * 255 // ((1 << bits) - 1)
             return image
         return deep.levels(
             image,

@@ -94,6 +94,8 @@ def divided(pixels: U8, factors: tuple[int, int]) -> U8:
 def array_of(image: Image.Image, *, is_gray: bool, alpha: Alpha) -> U8:
     """Return the pixels of an image, uint8, (height, width, 1) gray, or (height, width, 4) RGB with an unused byte.
 
+    With ``"alpha": "keep"``, the fourth byte is the alpha, which is 255 for an image without alpha.
+
     Args:
         image: Pillow image with 8 bits per sample.
         is_gray: Whether to convert the image to gray.
@@ -103,6 +105,8 @@ def array_of(image: Image.Image, *, is_gray: bool, alpha: Alpha) -> U8:
         image = image.convert(
             "RGB"
         )  # the writer did not set the fourth byte; browsers also show such an image as opaque
+    if alpha == "keep":
+        return np.asarray(image.convert("RGBA"))
     # As in transformers' convert_to_rgb, an image is transparent if it has an alpha channel, or a transparent color or
     # palette entry.
     if alpha != "drop" and ("A" in image.getbands() or image.info.get("transparency") is not None):

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.kernels import levels, resize
+from pixprep.engine.kernels.alpha import divide_by_alpha, premultiplied
 from pixprep.engine.kernels.margins import margins
 from pixprep.engine.kernels.native import library
 from pixprep.engine.kernels.noise import noise
@@ -46,6 +47,7 @@ class CpuKernel:
         self._is_real = plan.is_real
         self._values = plan.resized_values
         self._own = plan.own
+        self._is_premultiplied = plan.is_premultiplied
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # with random crops, coefficients are rarely reused
         self._finish: resize.Finish | None = None
@@ -254,7 +256,9 @@ class CpuKernel:
         if around is None and placement.is_kept:
             top, left, bottom, right = placement.region
             return pixels[top:bottom, left:right][_directions(placement.flips)]
-        return resize.resize(
+        if self._is_premultiplied:
+            pixels, finish = premultiplied(pixels), None
+        block = resize.resize(
             pixels,
             resampling(self._resize, placement),
             flips=placement.flips,
@@ -265,6 +269,9 @@ class CpuKernel:
             grid=grid,
             values=self._values,
         )
+        if self._is_premultiplied and block is not None:
+            divide_by_alpha(block)
+        return block
 
     def _look_up(self, block: U8 | F32, table: Planes, planes: Planes, grid: resize.Grid | None = None) -> None:
         """Write the tensor values of a block of pixels. If the tensor has one channel, only the first one is used."""

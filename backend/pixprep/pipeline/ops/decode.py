@@ -60,7 +60,8 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
         alpha: Treatment of transparent images. ``drop`` keeps the colors as they are stored, like Pillow's
             ``convert("RGB")``. ``white`` composites the image on white first, like Hugging Face's ``do_convert_rgb``.
             ``checkerboard`` composites it on squares of 8 x 8 pixels with the gray values 204 and 153 (Inkling 2). A
-            BMP whose alpha is 0 everywhere is treated as opaque, as in browsers.
+            BMP whose alpha is 0 everywhere is treated as opaque, as in browsers. ``keep`` appends the alpha of the file
+            as a fourth channel, 0 (transparent) to 255; it is 255 for images without alpha. See docs/pipeline-file.md.
         window: Two sample values, low and high, which become the pixel values 0 and 255. The window applies to PNG and
             TIFF files with more than 8 bits per sample. A value v becomes ``(min(max(v, low), high) - low) * 255 /
             (high - low) + 0.5``, rounded down. The window applies to each color channel, before the image is converted
@@ -88,6 +89,7 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
 
     def described(self, image: ImageSpec, before: Lowered) -> str:
         color = self.color if self.color == "gray" else self.color.upper()
+        color += ", keep alpha as a fourth channel" * (self.alpha == "keep")
         return f"decode to {color}, {'apply' if self.apply_exif_orientation else 'ignore'} the EXIF orientation"
 
     def check(self) -> None:
@@ -97,13 +99,15 @@ class Decode(FirstOp, frozen=True, tag="decode", kw_only=True):
             raise PipelineError('"gray_like" requires "color": "gray"')
         if self.gray_like == "opencv" and (self.alpha != "drop" or self.window is not None):
             raise PipelineError('"gray_like": "opencv" supports neither "alpha" other than "drop" nor "window"')
+        if self.alpha == "keep" and (self.color != "rgb" or self.reduced):
+            raise PipelineError('"alpha": "keep" requires "color": "rgb", and does not support "reduced": true')
         if self.window is not None and not MIN_VALUE <= self.window[0] < self.window[1] <= MAX_VALUE:
             raise PipelineError(
                 f'"window" must be (low, high) with {MIN_VALUE} <= low < high <= {MAX_VALUE}, not {shown(self.window)}'
             )
 
     def infer(self) -> ImageSpec:
-        return ImageSpec(color=self.color)
+        return ImageSpec(color=self.color, has_alpha=self.alpha == "keep")
 
     def plan(self, **parts: Any) -> Plan:
         return Plan(

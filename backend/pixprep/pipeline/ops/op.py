@@ -119,7 +119,8 @@ class FirstOp(Op, frozen=True):
             operators: Custom operators that ``extern`` may refer to.
         """
         is_reduced = bool(getattr(self, "reduced", False))
-        return Lowered(self.infer().color, is_reduced=is_reduced, operators=operators)
+        image = self.infer()
+        return Lowered(image.color, is_reduced=is_reduced, has_alpha=image.has_alpha, operators=operators)
 
 
 class ImageOp(Op, frozen=True):

@@ -99,7 +99,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             value is normalized like the image. If ``channels`` is 4, the padding of the fourth channel is 0.
         channels: Number of channels. 1 keeps one of three equal channels, for example after ``grayscale``. 4 appends a
             fourth channel that contains ``pad_value`` in every pixel, for TensorRT's formats CHW4 and HWC4; it is never
-            the alpha channel of the file. Default: the number of channels of the image.
+            the alpha channel of the file, which ``"alpha": "keep"`` of ``decode`` appends. Default: the number of
+            channels of the image.
 
     Example:
         {"op": "tensor", "dtype": "float16"}

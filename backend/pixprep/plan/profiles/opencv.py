@@ -190,6 +190,7 @@ PROFILE = Profile(
     is_vertical_first=never_vertical_first,
     formula=formula,
     windows=windows,
+    alpha="separate",
 )
 WARPS = Warps(
     title="OpenCV 4",

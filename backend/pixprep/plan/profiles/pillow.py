@@ -210,6 +210,7 @@ PROFILE = Profile(
     is_vertical_first=is_vertical_first,
     formula=formula,
     windows=windows,
+    alpha="premultiplied",
 )
 WARPS = Warps(
     title="Pillow", filters=("nearest", "bilinear", "bicubic"), compute=compute, origin="corner", rotation=rotation

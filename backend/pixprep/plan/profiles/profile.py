@@ -196,6 +196,9 @@ class Profile:
             beyond the image or be reversed. None means that the library can only resize the whole image.
         corner: Function ``(method, rows, columns)`` for resizing a region. It returns the origin (row, column) in the
             image that positions are relative to when they are rounded. None: the origin is that of the image.
+        alpha: Treatment of the alpha of RGBA images: ``separate`` resizes it like a color, and ``premultiplied`` also
+            multiplies the colors by alpha before the resize, unless the filter is ``nearest``, and divides them
+            afterwards. None means that the resize of RGBA images is not reproduced.
     """
 
     title: str
@@ -218,6 +221,7 @@ class Profile:
     labels: Like = "torchvision"
     roi: Literal["inside", "any"] | None = None
     corner: Callable[[Method, Axis, Axis], Size] | None = None
+    alpha: Literal["separate", "premultiplied"] | None = None
 
     @property
     def methods(self) -> tuple[Method, ...]:
