@@ -272,6 +272,15 @@ def test_files_and_cached_pixels_give_the_same_images(tmp_path):
         assert files.stats().cached == COUNT
 
 
+def test_results_of_a_chain_are_not_cached():
+    made = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")]).for_training()
+    source = [{"image": jpeg(scene(64, 64))}] * 4
+    mix = [pp.resize(height=16, width=16), pp.MixUp()]
+    with loader(mix, made, source, cache="pixels", cache_bytes=64 * 64 * 3 - 1) as ours:
+        assert len([*ours]) == 1
+        assert ours.stats().cached == 0
+
+
 def test_boxes_in_the_format_of_the_pipeline():
     made = pipeline(format="cxcywh", normalized=True, pad=40)
     with loader(AUGMENTED) as plain, loader(AUGMENTED, made) as padded:

@@ -374,7 +374,7 @@ class Maker:
             places: Rows of ``into`` for the samples.
             wait: See ``Engine.run_batch``.
         """
-        cache, samples = self.cache, rows.samples
+        cache, samples = None if self.mixer else self.cache, rows.samples  # a chain caches the images that it decodes
         plan = self.engine.plan
         is_late = self.engine.lanes > 1 and bool(plan.masks or plan.targets)
         places_of = placings(
