@@ -48,7 +48,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
       the pixels in the corners stay in the corners (ZoeDepth). Boxes and ``transform`` do not include this shift.
     - ``slanext``: the integer arithmetic with which transformers resizes images for SLANeXt.
     - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
-      ``bicubic`` is OpenCV's own implementation, not that of Intel IPP.
+      ``bicubic`` is OpenCV's own implementation, not that of Intel IPP. OpenCV computes a row of the result in vectors
+      of eight values, and the last ``width * channels % 8`` values in integers; these may differ by 1.
     - ``tensorflow``: ``tf.image.resize`` of TensorFlow 2. The result is float32 and is not rounded.
     - ``dali``: DALI 2.4's ``resize`` of uint8 images on a CPU. Ties are rounded as in DALI's x86-64 vector code.
 
