@@ -1,7 +1,7 @@
-"""bfloat16, the upper 16 bits of a float32. NumPy does not have this dtype.
+"""Convert values to and from bfloat16, a dtype that NumPy does not have.
 
-Arrays of bfloat16 are NumPy or CuPy arrays of uint16 that contain the bits of the values. ``Exported`` passes such an
-array to a library that has the dtype.
+A bfloat16 consists of the upper 16 bits of a float32. Arrays of bfloat16 are NumPy or CuPy arrays of uint16 that
+contain the bits of the values. ``Exported`` passes such an array to a library that supports the dtype.
 """
 
 from __future__ import annotations
@@ -17,36 +17,38 @@ MAX_BFLOAT16 = float.fromhex("0x1.fep127")
 MIN_BFLOAT16 = 2.0**-126
 """Smallest positive normal value."""
 _CODE, _CODE_AT = 4, 20
-"""Code of bfloat16 in DLPack (``kDLBfloat``), and the position of the code in the struct ``DLTensor``, in bytes."""
+"""Type code of bfloat16 in DLPack (``kDLBfloat``), and its offset in bytes in the struct ``DLTensor``."""
 _NAME, _USED_NAME = b"dltensor", b"used_dltensor"
-"""Names of a DLPack capsule before and after its tensor has been imported. The capsules refer to these objects."""
+"""Names of a DLPack capsule before and after its tensor has been imported. A capsule stores a pointer to its name, so
+these objects must never be freed."""
 
 
 def to_bfloat16(values: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Round values to the nearest bfloat16, ties to even. The result contains these numbers as float32.
+    """Round values to the nearest bfloat16, with ties to even, and return them as float32.
 
-    A value is rounded once, even if it is a float64. Values beyond ``MAX_BFLOAT16`` may become infinite.
+    A float64 is rounded directly to bfloat16, and not first to float32. Values whose absolute value exceeds
+    ``MAX_BFLOAT16`` may become infinite.
     """
     wide = np.asarray(values, np.float64)
     _, exponents = np.frexp(wide)
-    unit = np.ldexp(1.0, np.maximum(exponents, -125) - 8)  # distance of adjacent bfloat16 numbers
+    unit = np.ldexp(1.0, np.maximum(exponents, -125) - 8)  # spacing of adjacent bfloat16 values
     with np.errstate(over="ignore"):
         found: npt.NDArray[np.float32] = (np.rint(wide / unit) * unit).astype(np.float32)
     return found
 
 
 def bfloat16_bits(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
-    """Round values to bfloat16, see ``to_bfloat16``, and return their bits."""
+    """Round values to bfloat16, and return their bits; see ``to_bfloat16``."""
     return (to_bfloat16(values).view(np.uint32) >> 16).astype(np.uint16)
 
 
 def bfloat16_floats(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """Return the bfloat16 values with these bits as float32."""
+    """Convert the bits of bfloat16 values to float32."""
     return (array.astype(np.uint32) << 16).view(np.float32)
 
 
 class Exported:
-    """Array of bits that libraries import as a tensor of bfloat16 through DLPack, without a copy.
+    """Array of bits that DLPack exports as a tensor of bfloat16, without a copy.
 
     >>> torch.from_dlpack(Exported(bits)).dtype                    # doctest: +SKIP
     torch.bfloat16
@@ -60,10 +62,11 @@ class Exported:
         self.dtype = array.dtype
 
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        """Return the array as a DLPack capsule with the dtype bfloat16, which must be imported.
+        """Return a DLPack capsule with the dtype bfloat16. The caller must import the capsule.
 
-        The tensor moves to a capsule without a destructor, because Triton 2.51 renames a capsule to a name that the
-        destructor of NumPy's capsules does not expect, and the process would end. The importer frees the tensor.
+        The tensor is moved to a new capsule without a destructor. When Triton 2.51 imports a capsule, it gives the
+        capsule a name that the destructor of NumPy's capsules does not expect, and that destructor would end the
+        process. The importer frees the tensor.
         """
         python = ctypes.pythonapi
         python.PyCapsule_GetPointer.restype, python.PyCapsule_New.restype = ctypes.c_void_p, ctypes.py_object

@@ -41,7 +41,7 @@ def expand(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not path.exists():
             scheme, colon, rest = str(path).partition(":/")
-            if colon and scheme in ("http", "https"):  # a Path has only one of the two slashes
+            if colon and scheme in ("http", "https"):  # Path reduces "//" to "/"
                 raise PixprepError(f"{scheme}://{rest} is a URL: download the file, and pass its path")
             raise PixprepError(f"{path}: no such file or folder")
         if not path.is_dir():
@@ -80,7 +80,7 @@ def read(path: Path) -> bytes | str:
         return path.read_bytes()
     except OSError as error:
         return str(error.strerror)
-    except ValueError as error:  # a null character in the path, which may come from a list of paths
+    except ValueError as error:  # the path contains a null character, for example a path from a text file
         return str(error)
 
 

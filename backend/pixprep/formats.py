@@ -54,10 +54,10 @@ _OTHERS = (
     (re.compile(rb"\x89HDF"), "an HDF5 file, such as weights of Keras"),
     (re.compile(rb"[fpv]trt"), "a TensorRT plan"),
     (re.compile(rb"(?i)\s*<(!doctype )?html"), "a web page"),
-    (re.compile(rb"(?s)\x08[\x03-\x14][\x12:\x1a\x22\x42]"), "an ONNX file"),  # field 1 is the IR version
+    (re.compile(rb"(?s)\x08[\x03-\x14][\x12:\x1a\x22\x42]"), "an ONNX file"),  # field 1 of ModelProto is the IR version
     (re.compile(rb"\s*[{\[]"), "JSON text"),
 )
-"""First bytes of files that users pass in place of another file, and the descriptions of these files."""
+"""Patterns of the first bytes of files that users pass by mistake, and the descriptions of these files."""
 
 
 def content_of(head: bytes) -> str:

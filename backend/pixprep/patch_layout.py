@@ -32,7 +32,8 @@ class PatchLayout:
         channels: Number of channels. 0 means that the tensor is a mask, whose patches do not have a channel axis.
         merge: Height and width of a merge window in patches. The ``merge * merge`` patches of a window are consecutive
             in the tensor. Windows, and patches within a window, are in row-major order.
-        frames: Number of frames per patch. An image, and the last frame of a clip, is repeated to complete a patch.
+        frames: Number of frames per patch. If a patch is incomplete, the image or the last frame of the clip is
+            repeated.
         layout: Order of the values within a patch.
         fixed: Fixed number of patches, including padding. None means that the number depends on the image.
         thumbnail: Position of an additional patch that contains the whole image. None means that there is no such
@@ -108,15 +109,15 @@ class PatchLayout:
         return is_complete and (self.fixed is None or self.count(height, width) <= self.fixed)
 
     def groups(self, frames: int) -> int:
-        """Return the number of patches along the time axis of a clip. The last frame completes the last patch."""
+        """Return the number of patches along the time axis of a clip. The last patch may repeat the last frame."""
         return -(-frames // self.frames)
 
     def slots(self, frame: int, frames: int) -> tuple[int, tuple[int, int]]:
-        """Return the positions of a frame of a clip of ``frames`` frames.
+        """Return the positions in the patches at which a frame of a clip with ``frames`` frames is written.
 
         Returns:
-            Position along the time axis, and the range of the frames within a patch that contain the frame. An image,
-            and the last frame of a clip, is repeated to complete the patch.
+            Index of the patch along the time axis, and the range of frames within the patch. The range is longer than
+            one frame if the frame is repeated to complete the patch.
         """
         group, begin = divmod(frame, self.frames)
         return group, (begin, self.frames if frame == frames - 1 else begin + 1)
@@ -134,7 +135,7 @@ class PatchLayout:
         return view
 
     def split(self, image: npt.NDArray[Any], blocks: npt.NDArray[Any]) -> None:
-        """Write the values of an image (channels, height, width) to every frame of its patches, see ``blocks``."""
+        """Write an image (channels, height, width) to every frame of its patches, a view from ``blocks``."""
         rows, columns = self.grid(*image.shape[1:])
         merge, (height, width) = self.merge, self.size
         windows = image.reshape(
@@ -182,7 +183,7 @@ class ViewLayout(PatchLayout):
         Args:
             height: Height of the grid of slices in pixels.
             width: Width of the grid of slices in pixels.
-            frames: Number of frames, which is 1.
+            frames: Number of frames, which is always 1 and is not used.
             cuts: Number of rows and columns of slices.
             whole: Height and width of the whole image, or None if the whole image is not one of the views.
         """

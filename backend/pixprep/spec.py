@@ -124,7 +124,7 @@ class ImageSpec:
         color: Order of the channels.
         has_alpha: Whether the alpha of the file is a fourth channel, after those of ``color``.
         low, high: Range of the values.
-        multiples: Factors that the height and the width always have.
+        multiples: The height and the width are always multiples of these two numbers.
         max_pixels: Maximum number of pixels. None means the product of the maximum height and width.
         max_clip_pixels: Maximum number of pixels in all frames. None means ``frames`` times ``max_pixels``.
         values: ``levels``: uint8 from the decoder or the resize. ``real``: float32 in the same range, from a resize
@@ -436,7 +436,7 @@ class TensorSpec:
         if self.patches is not None:
             return self.patches.shape_of(height, width, frames, cuts, whole)
         sides = dict(zip("hw", self.padding.size(height, width), strict=True))
-        layout = self.layout or "hw"  # a mask
+        layout = self.layout or "hw"  # a mask has no layout
         return tuple(sides.get(axis, length) for axis, length in zip(layout, self.shape, strict=True))
 
     @property
@@ -475,7 +475,7 @@ class TensorSpec:
 
     @property
     def array_dtype(self) -> np.dtype[Any]:
-        """NumPy dtype of the arrays of this output: uint16 for bfloat16, see the module ``bfloat16``."""
+        """NumPy dtype of the arrays of this output. It is uint16 for bfloat16; see the module ``bfloat16``."""
         return np.dtype("uint16" if self.dtype == "bfloat16" else self.dtype)
 
     def cast(self, values: Any) -> npt.NDArray[Any]:
@@ -483,7 +483,7 @@ class TensorSpec:
         return bfloat16_bits(values) if self.dtype == "bfloat16" else np.asarray(values, self.dtype)
 
     def floats(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return an array of this output with the bits of bfloat16 as float32, and any other array unchanged."""
+        """Convert an array of this output to float32 if it contains bits of bfloat16. Return other arrays unchanged."""
         return bfloat16_floats(array) if self.dtype == "bfloat16" else array
 
     @property

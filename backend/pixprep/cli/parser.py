@@ -29,7 +29,7 @@ A module contains ``run``, the function of the command, whose docstring describe
 line without ``pixprep``; and, if necessary, ``GROUPS`` and ``EITHER``, see ``add_options``.
 """
 _OPTION_OF = {".onnx": "onnx", ".plan": "plan", ".json": "pipeline", "": "model-repository"}
-"""Options that users forget to write before their value, by the suffix of the value."""
+"""Options whose name users often omit, by the suffix of the value."""
 GROUPS = {"data": "Inspect training data."}
 """Descriptions of the first words of commands that consist of two words."""
 
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _meant_by(word: str, parser: argparse.ArgumentParser) -> str:
-    """Return the end of a message about an unknown argument, with the option that was probably meant."""
+    """Return the suggestion that ends the message about an unknown argument, or an empty string."""
     options = {each.lstrip("-"): each for action in parser._actions for each in action.option_strings}  # noqa: SLF001
     if word.startswith("-"):
         near = options.get(meant(word.lstrip("-").partition("=")[0], options), "")

@@ -101,12 +101,13 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any], boxes: F32 
 
 
 def mask_of(plan: Plan, sample: Mapping[str, Any]) -> Mask | None:
-    """Return the function that computes the labels of a sample on a canvas, for random ops that depend on them.
+    """Return a function that computes the labels of a sample's pixels on a canvas. Random ops require it.
 
-    The labels are those of the field ``mask``. If the sample has only ``masks``, the label of the objects is 1.
+    The labels are the values of the field ``mask``. If the sample has only ``masks``, the label is 1 for pixels of
+    objects, and 0 for all other pixels.
 
     Returns:
-        The function, or None if the plan has no such op.
+        The function, or None if no op of the plan depends on the labels.
     """
     if "mask" not in plan.sees:
         return None

@@ -214,7 +214,9 @@ def _chain(ops: Sequence[Op | OperatorCall], operators: Sequence[Operator | str]
                 )
             elif fields := getattr(op, "sees", ()):
                 if fields != ("boxes",):
-                    raise PipelineError(f'requires the field "{fields[-1]}" of a sample: use a Loader')
+                    raise PipelineError(
+                        f'requires the sample field "{fields[-1]}", which apply does not support: use a Loader'
+                    )
                 if not has_boxes:
                     example = "apply(ops, pixels, boxes=[[left, top, right, bottom]])"
                     raise PipelineError(f"requires the boxes of the image, such as {example}")
@@ -264,9 +266,9 @@ def _selected(step: RandomStep, sample: tuple[int, int, int]) -> Sequence[int]:
 
 @_cached
 def _with_ops(chain: _Chain, ops: tuple[Item, ...]) -> _Chain:
-    """Return the chain with other ops, such as those of the selected branches in place of the random choices.
+    """Return a copy of the chain with different ops, for example the selected branches of its random choices.
 
-    Results are cached, so that equal ops share one object and thus one plan.
+    Results are cached, so that equal chains share one object and therefore one plan.
     """
     return replace(chain, ops=ops)
 

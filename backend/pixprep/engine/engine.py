@@ -429,7 +429,7 @@ class Engine:
                 pixels.append(image.pixels)
                 placements.append(placement)
                 continue
-            frames = image.pixels  # the patches of a clip
+            frames = image.pixels  # the decoded pixels of a clip: a list of frames
             rows += [row] * len(frames)
             pixels += frames
             placements += [placement._replace(frame=index) if index else placement for index in range(len(frames))]

@@ -133,7 +133,7 @@ def _sampled(plan: TargetPlan, values: Values, x: F64, y: F64) -> F64:
         return made
     left, top = np.floor(x - 0.5), np.floor(y - 0.5)
     dx, dy = x - 0.5 - left, y - 0.5 - top
-    # a neighbor with the weight 0 is not read, because it may be NaN
+    # a neighbor with the weight 0 is not read, because it may be NaN, and NaN * 0 is NaN
     columns = [(left.astype(int) + step).clip(0, width - 1) for step in (0, dx > 0)]
     rows = [(top.astype(int) + step).clip(0, height - 1) for step in (0, dy > 0)]
     upper, lower = (values[:, row, columns[0]] * (1 - dx) + values[:, row, columns[1]] * dx for row in rows)

@@ -59,7 +59,7 @@ __device__ static inline int clip8(int level) {
 }
 
 // Return the index of the first channel of the pixel (x, y) in the tensor or in the canvas. In a tensor of patches, it is
-// the index in the first frame of the patch. A tensor without patches has less than 2^31 bytes, so that an int suffices.
+// the index in the first frame of the patch. A tensor without patches has less than 2^31 bytes, so an int suffices.
 #if PATCH_WIDTH
 typedef long long Index;
 __device__ static inline Index pixel_index(const struct Layout &layout, unsigned x, unsigned y) {
@@ -82,8 +82,8 @@ __device__ static inline Index pixel_index(const struct Layout &layout, int x, i
 }
 #endif
 
-// Write a value of channel c of a pixel, whose first channel has the given index, to all frames. T is VALUE, or a vector
-// of values that are contiguous.
+// Write a value of channel c of a pixel to all frames. `index` is the index of the pixel's first channel. T is VALUE,
+// or a vector of contiguous values.
 template <typename T>
 __device__ static inline void put_value(VALUE *tensor, const struct Layout &layout, int c, Index index, T value) {
     for (int frame = 0; frame < FRAMES; ++frame) *(T *)(tensor + (c * layout.strides[0] + index + frame * FRAME_STRIDE)) = value;

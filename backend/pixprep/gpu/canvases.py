@@ -43,7 +43,7 @@ KINDS = (
     *("permute", "erase"),
     *("take", "sharpness", "blur", *(f"warp_{name}" for name in ARITHMETICS)),
 )
-"""Kinds of steps in levels.cu, in the order of their numbers (LEVEL_CURVE, ...)."""
+"""Kinds of steps in levels.cu. Their indices are the values of the constants LEVEL_CURVE etc."""
 MODES: tuple[str, ...] = get_args(BorderMode)
 _ALIGNMENT = 16
 

@@ -96,7 +96,7 @@ def _fault(kernel: Kernel, plan: TensorPlan) -> str | None:
         images.append(images[0])
         placements.append(_with_all_steps(placements[0], plan))
     shapes = [plan.spec.shape_of(*placement.views) for placement in placements]
-    is_clip = plan.spec.patches is not None and plan.spec.patches.is_clip  # the placements are those of one frame
+    is_clip = plan.spec.patches is not None and plan.spec.patches.is_clip  # each placement describes one frame
     whole: Any
     outs: Any
     whole, outs = (

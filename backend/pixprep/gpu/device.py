@@ -86,7 +86,7 @@ class Gpu:
         self._lock = threading.Lock()
         self._threads = threads
         self._cpu: Cpu | None = None
-        """CPU that runs the plan. None if all of its steps have CUDA kernels."""
+        """CPU device that runs the plan, or None if all steps of the plan have CUDA kernels."""
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``.
@@ -290,5 +290,5 @@ def _readable(pixels: Any) -> Any:
 
 
 def _on_host(pixels: Any) -> Any:
-    """Return a caller's pixels in host memory. Pixels in device memory are copied, after the work of the lane."""
+    """Return a caller's pixels in host memory. Pixels in device memory are copied after the lane's queued work."""
     return on_host(_readable(pixels)) if isinstance(pixels, cupy.ndarray) else pixels

@@ -298,7 +298,7 @@ second_pass(const struct Image *images, const struct Plan plan) {
         for (int i = 0; i < PIXELS; ++i)
             for (int c = 0; c < CHANNELS; ++c)
                 if (region_x + i < 0 || region_x + i >= width) levels[c][i] = plan.fill[c];
-    const struct Layout layout = images[blockIdx.z].layout;  // read again, because its registers would spill above
+    const struct Layout layout = images[blockIdx.z].layout;  // not kept in registers above, which would spill
     bool is_near = layout.strides[2] == (INTERLEAVED ? PLANES : 1) && layout.strides[1] % PIXELS == 0 &&
                    (INTERLEAVED || layout.strides[0] % PIXELS == 0);
     bool is_whole = is_near && (PATCH_WIDTH ? PATCH_WIDTH : layout.width) % PIXELS == 0 && (size_t)image.tensor % sizeof(struct Values) == 0;

@@ -1,7 +1,8 @@
 """Runs plans without a CUDA kernel: the CPU decodes the images and computes the tensors, which are copied to the GPU.
 
 Such a plan contains a custom operator, or a step that is not implemented in CUDA, such as an elastic deformation
-(``Plan.unsupported_by_cuda``). Nothing is decoded on the GPU, because its pixels would have to be copied to the host.
+(``Plan.unsupported_by_cuda``). The GPU does not decode the images, because the decoded pixels would have to be copied
+to the host.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class HostKernel:
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
     ) -> Mapping[int, ImageError]:
         """See ``Kernel.run``. The images are on the host, and each tensor is copied to the GPU."""
-        hosts = {place: _pinned(outs[place].shape, outs[place].dtype) for place in places}  # frames share a tensor
+        hosts = {place: _pinned(outs[place].shape, outs[place].dtype) for place in places}  # clips repeat a place
         failed = self._kernel.run(images, placements, hosts, places)
         lane = current_lane()
         for place, host in hosts.items():

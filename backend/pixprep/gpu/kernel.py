@@ -64,7 +64,7 @@ class GpuKernel:
         spec = self._plan.spec
         if spec.patches is not None:
             own = [outs[place] for place in places]
-            assert all(tensor.flags.c_contiguous for tensor in own)  # ``split`` computes positions without strides
+            assert all(tensor.flags.c_contiguous for tensor in own)  # ``split`` ignores strides
             begins = [tensor.data.ptr for tensor in own]
             (images, placements, tensors, layouts), is_padded = split(spec, images, placements, begins)
             _fill([tensor for tensor, is_one in zip(own, is_padded, strict=True) if is_one], spec)

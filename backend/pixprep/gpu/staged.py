@@ -34,7 +34,7 @@ def stages(plan: TensorPlan) -> list[TensorPlan]:
     (_, first), *rest = _split(whole.levels, Resize)
     images.append(replace(whole, photo=(), levels=first, erasures=()))
     images += [Geometry((), resize, (), steps) for resize, steps in rest]
-    if (small := _thumbnail_of_tiles(whole)) is not None:  # the last stage copies the tiles, and resizes them once more
+    if (small := _thumbnail_of_tiles(whole)) is not None:  # the last stage copies and resizes the tiles
         images.append(Geometry((), small, ()))
     last = replace(images.pop(), erasures=whole.erasures)
     return [*(image_plan(plan, geometry) for geometry in images), replace(plan, geometry=last)]
@@ -76,7 +76,7 @@ def _thumbnail_of_tiles(geometry: Geometry) -> Resize | None:
 
 
 def _split(steps: Iterable[Any], kind: type[T]) -> Iterator[tuple[T | None, tuple[Any, ...]]]:
-    """Split steps before each step of a kind. Yield that step, or None at the beginning, and the steps after it."""
+    """Split steps before each step of a kind. Yield that step, or None for the first part, and the steps after it."""
     first, part = None, list[Any]()
     for step in steps:
         if isinstance(step, kind):
@@ -127,7 +127,7 @@ class StagedGpuKernel:
         self._plan, self._kernels = plan, kernels
 
     def run(self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]) -> None:
-        """See ``Kernel.run``. Images of equal placement share their placements in each stage."""
+        """See ``Kernel.run``. Images with the same placement object share their placements in each stage."""
         known: dict[int, list[Placement]] = {}
         for image, placement in zip(images, placements, strict=True):
             if id(placement) not in known:

@@ -41,7 +41,7 @@ struct LevelStep {
     int mode;
 };
 
-// The mode of BorderMode in spec.py that PaddingMode lacks.
+// The only mode of BorderMode in spec.py that is not a PaddingMode.
 enum { PADDING_FIRST_PIXEL = PADDING_SYMMETRIC + 1 };
 
 // A rectangle to erase in the tensor. `values` contains the bits of one value per channel. For noise, `values` contains
@@ -164,7 +164,7 @@ __device__ static inline void sharpen(const struct LevelStep &step, const struct
 }
 
 // Compute the weighted sum of the neighbors of a position in a line of pixels, for each channel. `stride` is the
-// distance between neighboring pixels in values. OpenCV fuses multiply-adds.
+// distance between neighboring pixels in values. With LIKE_OPENCV, the sums are fused multiply-adds.
 template <typename T>
 __device__ static inline void weighted_sums(const struct LevelStep &step, const float *weights, int taps, const T *line, int stride,
                                             int position, int length, float *sums) {
@@ -196,7 +196,7 @@ __device__ static inline void blur_down(const struct LevelStep &step, const stru
     float sums[CHANNELS];
     const float *column = across + x * CHANNELS;
     const int stride = image.width * CHANNELS, center = step.full_height / 2;
-    if (step.like == LIKE_OPENCV) {  // begins with the center, and then adds pairs of rows at equal distances from it
+    if (step.like == LIKE_OPENCV) {  // OpenCV begins with the center row, and then adds pairs of rows
         for (int tap = center; tap < step.full_height; ++tap) {
             const float *below = column + border_position(PADDING_REFLECT, y + tap - center, image.height) * stride;
             const float *above = column + border_position(PADDING_REFLECT, y + center - tap, image.height) * stride;

@@ -97,7 +97,7 @@ def _targets(patches: PatchLayout, placement: Placement) -> tuple[list[tuple[Pla
     if thumbnail is not None:
         parts.insert(0 if patches.thumbnail == "first" else 1, (thumbnail, (1, 1)))
     strides, patch_stride = patches.blocks(np.empty((1, *patches.shape), np.uint8))[0, 0].strides, patches.values
-    if isinstance(patches, ViewLayout) and view is None:  # the patches are side by side
+    if isinstance(patches, ViewLayout) and view is None:  # the patches are adjacent along the width of the tensor
         rows, patch_stride = patches.size
         strides = rows * total * patch_stride, total * patch_stride, 1
     made, offset = [], 0

@@ -33,8 +33,8 @@ _STRIDE = 4
 SIZE_OUTPUT = "image_size"
 """Name of the pipeline output that contains the size of the tensor. Forms with normalized coordinates require it."""
 TARGET_SIZES = "orig_target_sizes"
-"""Name of the output with the width and height of the photo, which an RT-DETR or D-FINE also receives as an input. The
-boxes of such a model are in pixels of the photo."""
+"""Name of the pipeline's output with the width and height of the photo. An RT-DETR or D-FINE that receives it as an
+input returns boxes in pixels of the photo."""
 
 
 @dataclass(frozen=True)

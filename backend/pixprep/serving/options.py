@@ -58,7 +58,8 @@ class BuildOptions:
             per clip.
         parameters: Parameter of the preprocess model, such as threads=2; may be repeated.
         odd_range: Accept a value range that is unusual for classifiers.
-        encoding: Format of the pictures, which a last step encodes: the output OUTPUT_png or OUTPUT_jpeg is BYTES [1].
+        encoding: Format in which an additional last step encodes the pictures: the output OUTPUT_png or OUTPUT_jpeg is
+            BYTES [1].
         force: Overwrite existing files.
     """
 

@@ -38,18 +38,18 @@ _WORD = 7
 """Last word of the Philox counter, distinct from those of ``training.order`` and ``training.mixing``."""
 _PATH_BITS = 16
 MAX_TRIES = 100
-"""Maximum number of partners that are drawn until one is not broken."""
+"""Maximum number of times that a partner is drawn until it is not broken."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """Sample that a chain computes.
+    """Request for a sample from a chain.
 
     Attributes:
         index: Index of the sample in the source.
         attempt: Attempt number of the sample.
-        path: 0 for a sample of a batch. For a partner, a hash of its position among the partners of that sample, so
-            that each partner has random parameters of its own.
+        path: 0 for a sample of a batch. For a partner, a hash of the stage, of its number among the partners, and of
+            the path of the sample that it is combined with. Each partner therefore has its own random parameters.
     """
 
     index: int
@@ -58,7 +58,7 @@ class Request:
 
     @property
     def key(self) -> int:
-        """Attempt number with which the random parameters are sampled."""
+        """Attempt number, combined with ``path``, with which the random parameters are sampled."""
         return self.attempt | self.path << 24
 
     def partner(self, number: int, which: int, index: int) -> Request:
@@ -74,7 +74,8 @@ class Request:
     def stage_key(self, number: int) -> int:
         """Return the attempt number with which a pipeline of the chain samples its random parameters.
 
-        The keys of its ops also occur in the other pipelines, so each pipeline has random numbers of its own.
+        Ops of different pipelines may have the same key. Different attempt numbers make their random parameters
+        independent.
 
         Args:
             number: Number of the pipeline in the chain.
@@ -91,7 +92,7 @@ class Item:
 
     Attributes:
         sample: Sample, whose image is an array, uint8 (height, width, channels), or an error.
-        history: Random parameters of each stage so far.
+        history: Random parameters of the previous stages. A pipeline without random ops does not have an entry.
     """
 
     sample: Sample
@@ -108,8 +109,8 @@ class Mixture:
     """Base class of augmentations that combine a sample with others.
 
     Attributes:
-        partners: Number of other samples.
-        min_recent: Minimum number of recent samples with ``recent``, including the sample itself.
+        partners: Number of other samples that each sample is combined with.
+        min_recent: Minimum number of recent samples that are required with ``recent``, including the sample itself.
     """
 
     p: float = 1.0
@@ -129,7 +130,7 @@ class Mixture:
         """Raise a PipelineError if the augmentation does not support the annotations of a plan."""
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Sample the random parameters, which JSON can represent."""
+        """Sample the random parameters. JSON can represent the result."""
         raise NotImplementedError
 
     def mixed(self, words: Mapping[str, Any], parts: Sequence[_Part], plan: Plan) -> _Part | None:
@@ -151,9 +152,9 @@ class Mosaic(Mixture):
     """Place four images around a random point of a canvas: a stage of the argument ``mix`` of a ``Loader``.
 
     The image itself is at the upper left of the point, and three other images are at the upper right, lower left and
-    lower right. The canvas has ``2 * height`` x ``2 * width`` pixels, and images beyond its border are cut off. This is
-    the mosaic of YOLOX, Ultralytics and mmdetection (RTMDet), whose images are first resized to fit ``height`` x
-    ``width``, by ops before the mosaic. Boxes are clipped to the canvas, and boxes outside it are removed.
+    lower right. The canvas has ``2 * height`` x ``2 * width`` pixels. The parts of images outside of it are cut off.
+    This is the mosaic of YOLOX, Ultralytics and mmdetection (RTMDet), whose images are first resized to fit ``height``
+    x ``width``, by ops before the mosaic. Boxes are clipped to the canvas, and boxes outside it are removed.
 
     Args:
         height: Height of an image's area in pixels.
@@ -215,8 +216,9 @@ class MixUp(Mixture):
     """Blend an image with another image, and keep the boxes of both: a stage of the argument ``mix`` of a ``Loader``.
 
     This is the mixup of YOLOX, Ultralytics and mmdetection (RTMDet). ``Mix`` is the mixup of classifiers. Both images
-    must have the same size, and the pipeline must not contain ``mask`` or ``target``. If the pipeline contains
-    ``boxes`` and the other image does not have one, the image does not change; YOLOX then draws another image.
+    must have the same size, and the pipeline must not contain ``mask`` or ``target``. If the pipeline contains the op
+    ``boxes`` and the other image does not have any boxes, the image does not change. YOLOX draws a different image in
+    this case.
 
     Args:
         p: Probability that an image changes.
@@ -242,17 +244,17 @@ class MixUp(Mixture):
         if self.alpha is not None and not (isfinite(self.alpha) and self.alpha > 0):
             raise PipelineError(f"MixUp: alpha must be greater than 0, not {self.alpha!r}")
         if self.partner is not None and self.recent is not None:
-            raise PipelineError("MixUp: recent images have passed the preceding stages: remove partner or recent")
+            raise PipelineError(
+                "MixUp: recent images come from the preceding stages, and not from partner: remove partner or recent"
+            )
 
     def check(self, plan: Plan) -> None:
         """See ``Mixture``."""
         for name in _planes(plan):
-            raise PipelineError(
-                f'MixUp: "{name}" has one value per pixel, which two images cannot share: remove its op'
-            )
+            raise PipelineError(f'MixUp: "{name}" has one value per pixel, which MixUp cannot blend: remove its op')
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Return the weight of the image itself, ``{"mixup": 0.5}``."""
+        """Return the weight of the image itself, such as ``{"mixup": 0.5}``."""
         return {"mixup": 0.5 if self.alpha is None else float(rng.beta(self.alpha, self.alpha))}
 
     def mixed(self, words: Mapping[str, Any], parts: Sequence[_Part], plan: Plan) -> _Part | None:
@@ -298,7 +300,7 @@ class CopyPaste(Mixture):
         Mosaic.check(self, plan)  # type: ignore[arg-type]  # targets with a zoom
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
-        """Return a seed for the choice of the objects, ``{"seed": 81985529216486895}``."""
+        """Return a seed for the selection of objects, such as ``{"seed": 81985529216486895}``."""
         return {"seed": int(rng.integers(1 << 63))}
 
     def mixed(self, words: Mapping[str, Any], parts: Sequence[_Part], plan: Plan) -> _Part | None:
@@ -329,15 +331,16 @@ class CopyPaste(Mixture):
 class Chain:
     """Stages that change each decoded image before the pipeline: ``pp.Loader(..., mix=pp.Chain([...]))``.
 
-    A stage is an op, a list of ops, ``Mosaic``, ``MixUp`` or ``CopyPaste``. Ops between two of these augmentations form
-    a pipeline with the annotations of the Loader's pipeline, whose op ``boxes`` decides which boxes remain, unless
-    these ops contain ``boxes``. A list of ops is a pipeline of its own. ``mix=[...]`` is short for
-    ``mix=pp.Chain([...])``.
+    A stage is an op, a list of ops, ``Mosaic``, ``MixUp`` or ``CopyPaste``. Consecutive ops form a pipeline, which also
+    transforms the annotations of the Loader's pipeline. The op ``boxes`` of the Loader's pipeline determines which
+    boxes remain, unless the consecutive ops contain ``boxes``. A list of ops is a separate pipeline. ``mix=[...]`` is
+    short for ``mix=pp.Chain([...])``.
 
     The partners of an image are drawn from the whole source. A broken partner is replaced by another one, unless
-    ``on_error`` is "raise". ``batch["mix"]`` contains, for each image, a list with the random parameters of each stage:
-    ``{"draws": ...}`` for random ops, and for an augmentation its parameters and ``of``, the ``index`` and the
-    parameters of each partner, or ``{}`` if the image did not change. The stages run on the CPU.
+    ``on_error`` is "raise". ``batch["mix"]`` contains a list for each image, with the random parameters of its stages.
+    The entry of random ops is ``{"draws": ...}``. The entry of an augmentation contains its parameters, and in ``of``
+    the ``index`` and the random parameters of each partner. It is ``{}`` if the image did not change. The stages run on
+    the CPU.
 
     Args:
         stages: The stages, in order.
@@ -392,11 +395,11 @@ class _Part:
         return _Part(self.image, {**self.fields, **fields})
 
     def selected(self, kept: npt.NDArray[Any], plan: Plan) -> _Part:
-        """Return a copy with the boxes of these numbers, and with the values of these boxes."""
+        """Return a copy that contains only the selected boxes and their fields."""
         return self.changed({name: self.fields[name][kept] for name in _of_boxes(self.fields, plan)})
 
     def joined(self, others: Sequence[_Part], image: npt.NDArray[Any], plan: Plan) -> _Part:
-        """Return a part with another image, and with the objects of this part and of others."""
+        """Return a copy with a different image, and with the objects of this part and of others."""
         fields = dict(self.fields)
         every = [self.fields, *(other.fields for other in others)]
         for name in dict.fromkeys(name for each in every for name in _of_objects(each, plan)):
@@ -409,7 +412,9 @@ class _Part:
             values = [each for each in values if len(each)] or values[:1]
             if len({each.shape[1:] for each in values}) > 1:
                 shapes = " and ".join(str(each.shape) for each in values)
-                raise DataError(f'"{name}" of several samples cannot be joined, because it has the shapes {shapes}')
+                raise DataError(
+                    f'"{name}" of several samples cannot be concatenated, because the shapes do not match: {shapes}'
+                )
             fields[name] = np.concatenate(values)
         return _Part(image, fields)
 
@@ -461,7 +466,7 @@ def _pasted(
 
 
 def _planes(plan: Plan) -> dict[str, float]:
-    """Return the fields with one value per pixel, each with its value outside the image."""
+    """Return the fields with one value per pixel, each with the value that fills the area outside the image."""
     masks = {each.field: each.ignore for each in plan.masks.values() if each.field == "mask"}
     return masks | {each.field: each.ignore for each in plan.targets.values()}
 
@@ -476,7 +481,7 @@ def _of_boxes(fields: Mapping[str, Any], plan: Plan) -> list[str]:
 
 
 def _of_objects(fields: Mapping[str, Any], plan: Plan) -> list[str]:
-    """Return the fields whose values of several samples are concatenated."""
+    """Return the fields whose values are concatenated when samples are combined."""
     moved = {each.field for each in plan.annotations.values()} & {"points", "masks"}
     moved |= {"visible"} if "points" in moved else set()
     return [*dict.fromkeys([*_of_boxes(fields, plan), *(name for name in fields if name in moved)])]
@@ -503,11 +508,11 @@ def _around(mask: npt.NDArray[Any]) -> tuple[float, float, float, float]:
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """Stage of a chain that was compiled for a pipeline.
+    """Compiled stage of a chain.
 
     Attributes:
         mixture: Augmentation, or None for a pipeline.
-        engine: Engine of a pipeline.
+        engine: Engine of a pipeline, or None for an augmentation.
         number: Number of the stage in the chain, from 1.
         partner: Stages that compute the partners; None means the preceding stages.
         kept: Cached inputs of an augmentation with ``recent``, by request.
@@ -568,7 +573,7 @@ class Mixer:
         self._stages, self._then = self._compiled(chain.stages), self._compiled(chain.then)
 
     def _compiled(self, stages: Sequence[Any]) -> tuple[_Node, ...]:
-        """Compile stages. The first one is the pipeline that decodes the images."""
+        """Compile stages. The first compiled stage is always the pipeline that decodes the images."""
         groups: list[Any] = [[]]
         for stage in stages:
             if isinstance(stage, Op | OperatorCall) and isinstance(groups[-1], list):
@@ -619,7 +624,7 @@ class Mixer:
     def mixed(self, samples: Sequence[Sample], attempts: Sequence[int], epoch: int, reader: Reader) -> list[Item]:
         """Apply the chain to samples.
 
-        ``broken`` then contains the partners that were replaced.
+        Afterwards, ``broken`` contains the broken partners that were replaced, with their errors.
 
         Args:
             samples: Samples that were read.
@@ -641,7 +646,7 @@ class Mixer:
         return items
 
     def _made(self, stages: tuple[_Node, ...], requests: Sequence[Request]) -> list[Item]:
-        """Return the results of several stages for each request."""
+        """Return the results of several stages for each request. Without stages, read the samples."""
         if not stages:
             missing = [each for each in dict.fromkeys(requests) if each not in self._given]
             keys = [each.key for each in missing]
@@ -719,7 +724,7 @@ class Mixer:
             if not left:
                 break
         else:
-            raise DataError(f"all of the {MAX_TRIES} samples that were drawn as a partner of a sample are broken")
+            raise DataError(f"all {MAX_TRIES} samples that were drawn as the partner of a sample are broken")
         made = []
         for own, others, change, each in zip(owns, partners, changes, words, strict=True):
             made.append(self._joined(node, own, [item for item in others if item is not None] if change else [], each))
@@ -742,7 +747,7 @@ class Mixer:
         return Item(sample, (*own.history, {**words, "of": of}))
 
     def _inputs(self, node: _Node, before: tuple[_Node, ...], requests: Sequence[Request]) -> list[Item]:
-        """Return the images that an augmentation receives. With ``recent``, those of recent samples are cached."""
+        """Return the images that an augmentation receives. With ``recent``, the images of recent samples are cached."""
         assert node.mixture is not None
         if node.mixture.recent is None:
             return self._made(before, requests)
@@ -762,7 +767,10 @@ class Mixer:
         return request.partner(node.number, which, int(rng.random() * self._order.samples))
 
     def _pool(self, mixture: Mixture, request: Request) -> list[Request] | None:
-        """Return the recent samples with ``recent``: the sample itself, and those before it in the epoch."""
+        """Return the recent samples: the sample itself and those before it in the epoch.
+
+        None means that the augmentation does not have ``recent``.
+        """
         if mixture.recent is None:
             return None
         order, places, starts = self._places()
@@ -780,7 +788,7 @@ class Mixer:
         return [Request(int(i), int(c) * COPY) for i, c in zip(order[those], copies, strict=True)]
 
     def _places(self) -> tuple[Indices, Indices, Indices]:
-        """Return the order of the epoch, the positions of each sample in it, and where those of a sample begin."""
+        """Return the order of the epoch, its positions sorted by sample, and each sample's first index in them."""
         if self._placed is None or self._placed[0] != self._epoch:
             order = self._order.order(self._epoch)
             places = np.argsort(order, kind="stable")
@@ -795,7 +803,7 @@ def _kind(op: Op) -> object:
 
 
 def _plain(op: Op) -> Op:
-    """Return an annotation op for the stages of a chain, whose results are samples again."""
+    """Convert an annotation op for the stages of a chain. Their results must have the format of samples again."""
     plain: Fields = {"name": None, "from_": None, "only": None}
     if isinstance(op, Boxes):
         plain |= {"format": "xyxy", "normalized": False, "pad": None}

@@ -139,7 +139,7 @@ def placings(
 ) -> list[Annotated]:
     """Return a function for each sample that computes the geometry of its ops from the size of the image.
 
-    The random numbers of the samples are already computed here.
+    The random parameters of all samples are sampled in this call.
 
     Args:
         plan: Plan of the pipeline.
@@ -200,7 +200,7 @@ class Annotated:
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             if self._plan.boxes:
-                self._boxes = read_boxes(self._sample, height, width)  # before random_iou_crop reads them
+                self._boxes = read_boxes(self._sample, height, width)  # check them before random_iou_crop
             else:
                 read_field(self._sample, "boxes", 4)
         self._placed = self._place(height, width, frames)

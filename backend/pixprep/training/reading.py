@@ -151,7 +151,7 @@ class Reader:
             self._awaited = ()
 
     def _result(self, count: int) -> list[Sample]:
-        """Wait for the awaited samples, and return all ``count`` of them in order.
+        """Wait for the requested samples, and return all ``count`` samples in order.
 
         Raises:
             CancelledError: The reader was stopped.

@@ -75,10 +75,10 @@ def opencv_gray(image: Image.Image, name: str) -> U8:
 
 
 def divided(pixels: U8, factors: tuple[int, int]) -> U8:
-    """Return the means of blocks of ``factors`` (y, x) pixels, as ``Image.reduce`` rounds them.
+    """Average blocks of ``factors`` (y, x) pixels, with the rounding of ``Image.reduce``.
 
     Args:
-        pixels: Array uint8 (height, width, 1 or 4). A fourth byte is not used.
+        pixels: Array of uint8 (height, width, channels) with 1, 3 or 4 channels. A fourth channel is not used.
         factors: Height and width of a block. Blocks at the lower and the right edge may be smaller.
     """
     height, width, channels = pixels.shape

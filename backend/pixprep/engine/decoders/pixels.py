@@ -166,7 +166,7 @@ def levels(array: Pixels, window: tuple[float, float] | None = None) -> Pixels:
 
     Args:
         array: Pixels on any device.
-        window: Values that become 0 and 255; see ``window`` of the op ``pixels``.
+        window: Values that are mapped to 0 and 255; see ``window`` of the op ``pixels``.
 
     Raises:
         ImageError: BAD_INPUT: Without a window, a value is not an integer from 0 to 255. With one, a value is NaN.

@@ -50,8 +50,7 @@ class Structure(NamedTuple):
 def has_many_scans(jpeg: memoryview, position: int, max_scans: int, max_segments: int) -> bool:
     """Return whether a JPEG has more scans or segments than the limits. The call releases the GIL.
 
-    ``position`` is the offset of the length field of the first scan header. Data after the end of the image do not
-    count.
+    ``position`` is the offset of the length field of the first scan header. Data after the end of the image is ignored.
     """
     data = np.frombuffer(jpeg, np.uint8)
     arguments = (c_int64(each) for each in (len(data), position, max_scans, max_segments))

@@ -290,13 +290,15 @@ INLINE vint clip_int16(vint position) {
 
 enum { RESTART_INTERVAL = 256 };  // columns after which DALI's summation of positions restarts
 
-// Clamp a position of DALI to the image and two pixels around it. Positions further away have the same result.
+// Clamp a position of DALI's warp to the range from two pixels before the image to two pixels after it. All positions
+// outside of this range yield the same result as its ends.
 INLINE float clamp_dali(float position, int length) {
     const float last = (float)length + 2.0f;
     return position > -2.0f ? position < last ? position : last : -2.0f;
 }
 
-// DALI's bilinear interpolation of two pixel values of the upper row and two of the lower one, rounded half up.
+// Interpolate bilinearly as DALI does, between a and b in the upper row and c and d in the lower row. The result is
+// rounded half up.
 INLINE int bilinear_dali(int a, int b, int c, int d, float dx, float dy) {
     float upper = (float)a * (1.0f - dx) + (float)b * dx, lower = (float)c * (1.0f - dx) + (float)d * dx;
     const float value = upper + (lower - upper) * dy;

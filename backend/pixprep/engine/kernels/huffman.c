@@ -9,12 +9,12 @@
 enum { HUFF_LOOKAHEAD = 10 };        // bits per table look-up; larger tables do not fit into the L1 cache
 enum { LONG = 1 << 7 };              // flag of entries whose code and value exceed HUFF_LOOKAHEAD bits
 enum { LAST = 128 };                 // run length that marks the end of a block (EOB)
-enum { EMPTY, WITHOUT_PAIRS, COMPLETE };  // states of a table
+enum { EMPTY, WITHOUT_PAIRS, COMPLETE };  // states of a derived_tbl
 enum { PADDING = 512 };              // zero bytes after the data; a block consumes at most 480 bytes
 
 // A Huffman table with its look-ups, as d_derived_tbl in libjpeg.
 struct derived_tbl {
-    struct huff_tbl source;  // from which the look-ups were filled
+    struct huff_tbl source;  // the table from which the look-ups were built
     int filled;  // EMPTY, WITHOUT_PAIRS or COMPLETE
     int32_t maxcode[17];    // per code length: the last code, plus 1
     int32_t valoffset[17];  // per code length: offset from a code to the index of its symbol in huffval
@@ -27,8 +27,8 @@ struct derived_tbl {
     uint64_t two_symbols[1 << HUFF_LOOKAHEAD];
 };
 
-// The tables of the thread. Filling the look-ups of four tables takes 20 us, and most images of a data set have the same
-// tables, because encoders use those of T.81, annex K.
+// The tables of the previous image of this thread. Building the look-ups of four tables takes 20 us. Most images of a
+// data set have the same tables, because encoders use those of T.81, annex K.
 static _Thread_local struct { struct derived_tbl dc[4], ac[4]; } tables_of_thread;
 
 struct bit_reader {
@@ -42,7 +42,7 @@ struct scan {
     struct bit_reader reader;
     const uint8_t *end;
     int32_t last_dc_val[4];  // DC predictors, one per component of the scan
-    int64_t mcus_decoded, next_restart_num, end_of_band_run;  // EOBRUN: blocks that end without further symbols
+    int64_t mcus_decoded, next_restart_num, end_of_band_run;  // EOBRUN: number of next blocks without symbols
     void (*library_start_pass)(struct jpeg_decompress_struct *);
     uint8_t data[];
 };
@@ -59,8 +59,8 @@ static inline int extend(int bits, int size) { return size && !(bits >> (size - 
 // Run of zeros before the coefficient of an AC symbol; LAST for EOB.
 static inline int run_of(int symbol) { return symbol & 15 || symbol == 0xF0 ? symbol >> 4 : LAST; }
 
-// Fill the look-ups, unless they are those of the previous image. Only AC tables of sequential JPEGs have pairs. Returns 0 if the
-// table is invalid.
+// Build the look-ups, unless the previous image had the same table. Only the AC tables of sequential JPEGs have the
+// look-up of two symbols. Returns 0 if the table is invalid.
 static int make_derived_tbl(struct derived_tbl *table, const struct huff_tbl *from, int is_dc, int has_pairs) {
     int code = 0, count = 0;
     if (table->filled > has_pairs && !memcmp(&table->source, from, sizeof *from)) return 1;
@@ -201,7 +201,7 @@ static int restart(struct jpeg_decompress_struct *jpeg, struct scan *scan) {
     return is_valid && unstuff_bytes(jpeg->src, scan);
 }
 
-// Finish an MCU. An invalid MCU, and a scan with unused data, end in error_exit.
+// Finish an MCU. Calls error_exit if the MCU is invalid, or if data remain after the last MCU of the scan.
 static int finish_mcu(struct jpeg_decompress_struct *jpeg, struct scan *scan, int is_valid) {
     const int64_t mcus = (int64_t)jpeg->MCUs_per_row * jpeg->MCU_rows_in_scan;
     if (!is_valid || (++scan->mcus_decoded == mcus && !is_consumed(scan))) jpeg->err->error_exit(jpeg);
@@ -240,10 +240,11 @@ void start_huffman_pass(struct jpeg_decompress_struct *jpeg) {
     jpeg->entropy->decode_mcu = decode_mcu;
 }
 
-// Progressive JPEGs: T.81, annex G. Ss and Se are the first and the last coefficient of a scan in zigzag order, Al is the lowest bit of
-// the coefficients that the scan contains, and Ah is that of the previous scan, or 0 for the first scan of a coefficient.
+// Progressive JPEGs: T.81, annex G. Ss and Se are the indices of the first and the last coefficient of a scan in zigzag
+// order. Al is the position of the lowest bit of the coefficients that the scan contains. Ah is Al of the previous scan
+// of these coefficients, or 0 for their first scan.
 
-// First scan of the DC coefficients.
+// Decode the DC coefficient of a block in its first scan. Returns 0 if the data are corrupt.
 static inline int decode_dc_first(struct bit_reader *r, const struct derived_tbl *table, int32_t *last_dc_val, int Al, int16_t *block) {
     fill_bit_buffer(r);
     const uint64_t entry = table->one_symbol[peek_bits(r, HUFF_LOOKAHEAD)];
@@ -258,14 +259,15 @@ static inline int decode_dc_first(struct bit_reader *r, const struct derived_tbl
     return block[0] == *last_dc_val * (1 << Al);
 }
 
-// Read the additional bits of EOBn: the number of blocks, including this one, that have no further symbols.
+// Read the additional bits of an EOBn symbol. Returns the number of blocks, including this one, without further
+// symbols.
 static inline int64_t read_run(struct bit_reader *r, int n) {
     const int64_t run = (1 << n) + (n ? peek_bits(r, n) : 0);
     drop_bits(r, n);
     return run;
 }
 
-// First scan of AC coefficients. Returns 0 if the data are corrupt.
+// Decode the AC coefficients of a block in their first scan. Returns 0 if the data are corrupt.
 static inline int decode_ac_first(struct bit_reader *r, const struct derived_tbl *table, int k, int Se, int Al, int64_t *run, int16_t *block) {
     while (k <= Se) {
         fill_bit_buffer(r);
@@ -280,7 +282,7 @@ static inline int decode_ac_first(struct bit_reader *r, const struct derived_tbl
                     return 1;
                 }
                 zeros = symbol >> 4, value = read_value(r, symbol & 15);
-                looked = 2;  // the bits may be used up
+                looked = 2;  // `word` may not contain enough bits for another symbol
             } else drop_bits(r, entry & 63);
             if (zeros == LAST) return 1;
             k += zeros;
@@ -291,7 +293,7 @@ static inline int decode_ac_first(struct bit_reader *r, const struct derived_tbl
     return 1;
 }
 
-// Return which coefficients are not 0: one bit per coefficient, in zigzag order.
+// Return a bit mask of the coefficients that are not 0, in zigzag order.
 static inline uint64_t nonzero_coefficients(const int16_t *block) {
     static const uint8_t zigzag[BLOCK] = {
         0,  1,  5,  6,  14, 15, 27, 28, 2,  4,  7,  13, 16, 26, 29, 42, 3,  8,  12, 17, 25, 30, 41, 43, 9,  11, 18, 24, 31, 40, 44, 53,
@@ -306,15 +308,15 @@ static inline uint64_t nonzero_coefficients(const int16_t *block) {
     return found;
 }
 
-// Read the next bit of a coefficient that is not 0.
+// Read the correction bit of a coefficient that is not 0, and apply it to the coefficient.
 static inline void correct(struct bit_reader *r, int bit, int16_t *coefficient) {
     if (r->bits < 1) fill_bit_buffer(r);
     if (peek_bits(r, 1) && !(*coefficient & bit)) *coefficient += *coefficient >= 0 ? bit : -bit;
     drop_bits(r, 1);
 }
 
-// Further scan of AC coefficients: the next bit of those that are not 0, and new coefficients, which are 1 or -1. Returns 0 if the data
-// are corrupt.
+// Decode the AC coefficients of a block in a refinement scan. The scan contains one correction bit for each coefficient
+// that is not 0, and new coefficients, whose values are 1 or -1 in units of 2^Al. Returns 0 if the data are corrupt.
 static inline int decode_ac_refine(struct bit_reader *r, const struct derived_tbl *table, int k, int Se, int Al, int64_t *run,
                                    int16_t *block) {
     const uint64_t nonzero = nonzero_coefficients(block) & ~0ull >> (63 - Se);
@@ -388,7 +390,7 @@ static int decode_progressive_mcu(struct jpeg_decompress_struct *jpeg, int16_t (
     return finish_mcu(jpeg, scan, is_valid && reader.at <= scan->end + sizeof reader.word);
 }
 
-// Replace the decoder of a scan that the library has started.
+// Replace the entropy decoder of a progressive scan that the library has started.
 static void start_scan(struct jpeg_decompress_struct *jpeg) {
     struct scan *scan = jpeg->client_data;
     int is_valid = unstuff_bytes(jpeg->src, scan);

@@ -55,7 +55,7 @@ class CpuKernel:
         if not plan.is_real:
             self._finish = resize.finish(self._table, plan.channels, plan.lines)
         elif plan.spec.dtype == "float32" and not any(step.operation == "bfloat16" for step in plan.arithmetic):
-            # NumPy rounds the values of other dtypes once, from float64
+            # values of other dtypes are computed by NumPy in float64, and rounded once
             self._finish = resize.finish_real(plan.channels, plan.arithmetic)
 
     def run(self, images: Sequence[U8], placements: Sequence[Placement], outs: Planes, places: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ class CpuKernel:
         """Write the patches of an image or of a frame of a clip, and the padding after them.
 
         The resize writes each value directly to its patch, unless a later step has to read the whole image. A thumbnail
-        that is a resize of this image, and not of the photo, reads it too.
+        that is resized from this image, and not from the photo, also requires the whole image.
         """
         rows, columns = placement.size
         assert patches.fits(rows, columns), (

@@ -173,7 +173,7 @@ def _with_fourth_byte(image: U8) -> U8:
 
 
 def trimmed(step: Trim, image: U8) -> U8:
-    """Return the window of an image (height, width, channels) that ``Trim`` describes, as a view."""
+    """Crop an image (height, width, channels) as ``Trim`` specifies, and return a view of it."""
     luma = apply_color_steps((Blend("own", 0.0, step.like),), image)[:, :, 0]
     low, high = int(luma.min()), int(luma.max())
     if low == high:

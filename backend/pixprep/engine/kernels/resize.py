@@ -97,7 +97,7 @@ def ties(how: Resampling, channels: int, *, is_mirrored: bool) -> U8:
 
 
 def grid(patches: PatchLayout, blocks: npt.NDArray[Any], width: int) -> tuple[Grid, npt.NDArray[Any]]:
-    """Return the grid of patches of an image, and a view of the first patch, (planes, rows, columns).
+    """Return the grid of patches of an image, and a view (planes, rows, columns) of the first patch.
 
     Args:
         patches: Layout of the patches.

@@ -71,8 +71,8 @@ static void read_structure(struct jpeg *jpeg) {
     jpeg->is_complete = jpeg->scans && frame_count == 1;
 }
 
-// Whether a JPEG has more scans or segments than the limits. `at` is the offset of the length field of its first scan header. As in
-// libjpeg, bytes between the segments are skipped. Restart markers and SOI do not begin a segment.
+// Return whether a JPEG has more scans or segments than the limits. `at` is the offset of the length field of its first
+// scan header. As in libjpeg, bytes between the segments are skipped. Restart markers and SOI do not begin a segment.
 KERNEL int has_many_scans(const uint8_t *data, int64_t size, int64_t at, int64_t max_scans, int64_t max_segments) {
     int64_t scans = 1;
     for (int64_t segments = 0; segments < max_segments; ++segments) {

@@ -94,8 +94,8 @@ def from_transformers(
     Args:
         config: Content of a ``preprocessor_config.json`` or ``processor_config.json``, the path of such a file, or the
             path of a folder that contains one.
-        backend: Backend of the processor: ``torchvision``, which is the default of ``AutoImageProcessor`` and runs on
-            the CPU here, or ``pil``.
+        backend: Backend of the processor that the pipeline reproduces: ``torchvision`` on the CPU, which is the default
+            of ``AutoImageProcessor``, or ``pil``.
         apply_exif_orientation: Whether to apply the EXIF orientation, as ``load_image`` of transformers does. Pass
             False if the images were opened with ``PIL.Image.open`` instead.
         frames: Number of frames that a video processor receives. It is ``num_frames`` in the model's ``config.json``,

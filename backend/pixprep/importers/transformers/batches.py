@@ -54,17 +54,18 @@ class Form(NamedTuple):
 
     Attributes:
         combine: How the pixel values are combined. ``images``: one array per image. ``concatenated``: one array with
-            the patches of all images. ``joined``: the same if tensors are requested. Without tensors, a list with one
-            array per image. ``listed``: a list of the tiles of all images. ``tiles``: one array per image, with tiles
-            of zeros at the end. ``samples``: one array (samples, tiles, channels, height, width). ``nested``: one array
-            (samples, images, tiles, channels, height, width), and all other outputs per sample. ``clips``: a list with
-            the frames of each sample. ``pairs``: one array (2, channels, height, width) per pair of images.
+            the patches of all images. ``joined``: the same if tensors are requested, or else a list with one array per
+            image. ``listed``: a list of the tiles of all images. ``tiles``: one array per image, with tiles of zeros at
+            the end. ``samples``: one array (samples, tiles, channels, height, width). ``nested``: one array (samples,
+            images, tiles, channels, height, width), and all other outputs per sample. ``clips``: a list with the frames
+            of each sample. ``pairs``: one array (2, channels, height, width) per pair of images.
         stacks: Backends that return one array even without ``return_tensors``.
         pads: Whether the class always pads images to a common size. If false, the field ``do_pad`` controls it. None
             means that images are never padded to a common size: ``do_pad`` pads each image individually.
         counted: Result of ``get_number_of_image_patches``. ``count``: the number of patches or tiles. ``grid``: the
-            numbers of rows and columns. ``all``: all three numbers. ``tiles``: the number of tiles of another output,
-            plus one for the whole image. None means that the class does not have this method.
+            numbers of rows and columns. ``all``: the number of patches or tiles, and the numbers of rows and columns.
+            ``tiles``: the number of tiles of another output, plus one for the whole image. None means that the class
+            does not have this method.
         required: Required values of fields. With other values, the batch would have a different form.
         is_single: Whether samples with several images are not supported.
         is_alone: Whether a call with several images is not supported, because the size of each one depends on the
@@ -72,7 +73,7 @@ class Form(NamedTuple):
         is_bare: Whether the class returns the pixel values themselves instead of a ``BatchFeature``.
         is_array: Whether outputs with numbers are arrays even without ``return_tensors``, unless they are ``listed``.
         splits: Whether the class always returns the numbers of rows and columns of tiles, and a mask of the tiles.
-        shared: Values of outputs that are the same for every batch and that a pipeline does not have in this form.
+        shared: Outputs with the same value for every batch. The pipeline does not return them in this form.
         listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 
@@ -139,7 +140,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
         plan, found = batch.plans[key], batch.packed(key)
         if isinstance(plan, NumbersPlan) and plan.kind in ("pixel_mask", "tile_mask"):
             mask = _samples(processed, key) if form.combine == "samples" else found
-            if form.combine == "tiles":  # missing tiles are not masked
+            if form.combine == "tiles":  # the mask of missing tiles is 1
                 mask = np.ones((*values.shape[:2], *found.shape[1:]), found.dtype)
                 for row, tiles in zip(mask, batch.outputs[key], strict=True):
                     row[: len(tiles)] = tiles
@@ -174,7 +175,7 @@ def _nested(processed: Processed, name: str) -> Array:
     values = [np.stack(sample) if sample else np.zeros((0, *processed.batch[name][0].shape)) for sample in samples]
     values = [array[:, 0] if array.shape[1:] == (1,) else array for array in values]
     nested = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
-    if name == "aspect_ratio_mask":  # the class marks the first tile of missing images
+    if name == "aspect_ratio_mask":  # the class sets the mask of the first tile of missing images to 1
         nested[..., 0] = 1
     return nested
 
@@ -226,7 +227,7 @@ UNSUPPORTED = {
     "ImageGPTImageProcessor": "its batches contain the indices of colors",
     "UVDocImageProcessor": "its batches also contain the images before the resize",
 }
-"""Classes whose batches are not supported, and the reason."""
+"""Classes whose batches are not supported, with the reasons."""
 FORMS: dict[str, Form] = {
     **dict.fromkeys((*DEFAULTS, *SIZED), Form()),
     **dict.fromkeys(PATCHED, _PATCHES),

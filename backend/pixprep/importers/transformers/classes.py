@@ -219,7 +219,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 VIDEO: dict[str, Any] = {"do_convert_rgb": True, "do_sample_frames": False, "num_frames": None, "fps": None}
-"""Default values of fields of all video processors."""
+"""Default values of the fields that all video processors have."""
 
 
 def _video(*fields: Any, **others: Any) -> dict[str, Any]:
@@ -243,7 +243,8 @@ VIDEO_DEFAULTS: dict[str, dict[str, Any]] = {
     "VideomtVideoProcessor": _video((640, 640), BILINEAR, IMAGENET, do_center_crop=False),
     "VivitVideoProcessor": _video((256,), BILINEAR, HALF, 224, rescale_factor=1 / 127.5),
 }
-"""Video processors that neither divide frames into patches nor resize them twice, as ``DEFAULTS``."""
+"""Default values of the fields of supported video processors, in the form of ``DEFAULTS``. Processors that divide
+frames into patches or resize them by a formula are in ``VIDEO_PATCHED`` and ``VIDEO_SIZED``."""
 
 VIDEO_OUTPUTS: dict[str, str | None] = {
     **dict.fromkeys(("InstructBlipVideoVideoProcessor", "SmolVLMVideoProcessor"), "pixel_values"),
@@ -289,7 +290,7 @@ REASONS = {
     "Molmo2ImageProcessor": "it cuts an image into overlapping crops, and its image_token_pooling contains indices of "
     "patches that depend on the other images of the request: call transformers in a Python model instead",
 }
-"""Reasons why some classes are not supported."""
+"""Classes that are not supported, with the reasons."""
 
 NEEDED = {
     "crop_size": "do_center_crop",

@@ -1,6 +1,6 @@
-"""Outputs of image processors of transformers besides pixel values: masks, sizes and constants.
+"""Outputs of transformers' image processors that are not pixel values: masks, sizes and constants.
 
-The outputs that belong to a grid of patches or tiles are in the modules ``patches`` and ``sizes``.
+The modules ``patches`` and ``sizes`` contain the outputs that belong to a grid of patches or tiles.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FURTHER: dict[str, Callable[[Fields], list[Op]]] = {
 
 
 def further_outputs(fields: Fields, processor: str) -> list[Op]:
-    """Return the ops for further outputs of a class, after the ops for its pixel values.
+    """Return the ops for the outputs of a class that are not pixel values.
 
     Args:
         fields: Fields of the configuration, with the defaults of the class for omitted fields.

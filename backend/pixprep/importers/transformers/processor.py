@@ -72,7 +72,7 @@ class ImageProcessor:
     """
 
     def __new__(cls, *_arguments: Any, **_options: Any) -> ImageProcessor:  # noqa: PYI034
-        """Create an object that a whole processor of transformers can save."""
+        """Create an object that ``ProcessorMixin.save_pretrained`` of transformers can save."""
         return object.__new__(_savable() if cls is ImageProcessor else cls)
 
     def __init__(
@@ -324,7 +324,7 @@ class ImageProcessor:
 
 @lru_cache(1)
 def _savable() -> type[ImageProcessor]:
-    """Return the class with a base class that ``save_pretrained`` of a whole processor of transformers requires.
+    """Return a subclass with the base class that ``ProcessorMixin.save_pretrained`` of transformers requires.
 
     Without transformers, the class is returned unchanged.
     """

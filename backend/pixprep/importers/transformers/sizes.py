@@ -675,7 +675,7 @@ def _phi4(fields: Fields, filter_: Filter, like: Like) -> Made:
     tile = _edges(fields, "size", ("height", "width"), is_square=True)
     patch, most = fields.length("patch_size", MAX_SIDE), fields.length("dynamic_hd", MAX_TILES)
     if tile[0] != tile[1] or tile[0] % patch:
-        fields.refuse("size", f"must have equal height and width, a multiple of patch_size, {patch}")
+        fields.refuse("size", f"must have equal height and width, which must be a multiple of patch_size, {patch}")
     resize = ResizeToTiles(
         tile_size=tile[0], max_tiles=most, choose="unscaled", fit="inside", fill=255, filter="bilinear", like=like
     )

@@ -23,11 +23,12 @@ _RULES: dict[str, Literal["rounded", "trimmed"]] = {
     "Qwen3VLVideoProcessor": "rounded",
     "SmolVLMVideoProcessor": "trimmed",
 }
-"""Selection rules of classes, as in the op ``decode_video``. All other classes use ``segments``."""
+"""Frame selection rules, as in the op ``decode_video``, by the name of the class. All other classes use
+``segments``."""
 
 
 def sampling_fields(values: Mapping[str, Any], fps: float | None) -> dict[str, Any]:
-    """Return the fields of a video processor, with the option ``fps`` and SmolVLM's field ``video_sampling``."""
+    """Return the fields of a video processor, after applying ``fps`` and SmolVLM's nested field ``video_sampling``."""
     found = {key: value for key, value in values.items() if key != "video_sampling"}
     nested = values.get("video_sampling")
     if isinstance(nested, Mapping):
@@ -58,7 +59,7 @@ def clip_of(fields: Fields, processor: str, frames: int | None) -> DecodeVideo:
     has_number, has_rate = fields.has("num_frames"), fields.has("fps")
     if rule == "trimmed":
         if not has_rate:
-            fields.refuse("fps", "must be set, or the option fps, for this class")
+            fields.refuse("fps", "is required for this class: set it, or pass the option fps")
         frames = frames or (fields.length("num_frames", MAX_FRAMES) if has_number else None)
     elif has_number and has_rate:
         fields.refuse("fps", "contradicts num_frames: remove one of the two")
@@ -92,7 +93,7 @@ def _required(fields: Fields, processor: str, frames: int | None) -> int:
 
 
 def frames_as_tiles(geometry: Sequence[Op], name: str, where: str) -> list[Op]:
-    """Return the outputs for a number of frames that depends on the clip: each frame is a tile, and their number.
+    """Return the outputs for clips with a variable number of frames: the frames as tiles, and the number of frames.
 
     Args:
         geometry: Ops before the normalization.

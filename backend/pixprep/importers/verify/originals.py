@@ -183,7 +183,7 @@ def geometry(
 
 
 def _dark(luma: Array, op: ops.Trim) -> tuple[slice, slice]:
-    """Return the rows and the columns of the smallest window that contains all pixels with a dark luma."""
+    """Return the rows and the columns of the bounding box of all pixels with a dark luma."""
     stretched = (luma - luma.min()).astype(np.float32 if op.like == "torchvision" else np.float64)
     stretched = stretched / np.ptp(luma).astype(stretched.dtype) * 255 if np.ptp(luma) else stretched
     (top, bottom), (left, right) = ((each.min(), each.max() + 1) for each in np.nonzero(stretched < op.threshold))
@@ -427,4 +427,5 @@ NORMALIZERS: Mapping[ops.Arithmetic, tuple[str, Callable[[Array, ops.Normalize],
     "fused": ("transformers", _transformers_normalize),
     "fused_multiply": ("dali", _dali_normalize),
 }
-"""Library and function for each ``arithmetic``, except ``float64`` and ``bfloat16``, whose original is the formula."""
+"""Library and reference function for each ``arithmetic``. ``float64`` and ``bfloat16`` are missing, because their
+reference is the formula itself."""

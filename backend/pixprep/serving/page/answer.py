@@ -127,7 +127,7 @@ class Photos:
             scored = {name: self._labels(*triton.source(model, name)) for name in triton.scores(model)}
             export = self._export(triton, model, [*found])
             version = self._with_pipeline(triton, model)
-        # A model of patches or tiles returns one row per patch of the photo, and one row with the numbers of the photo.
+        # An output of a model of patches or tiles has one row per patch of the photo, or a single row for the photo.
         arrays = {
             output: array if model_input.is_packed and len(array) > 1 else array[0] for output, array in found.items()
         }

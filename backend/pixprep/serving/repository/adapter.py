@@ -89,15 +89,15 @@ class Adapted:
 
 @dataclass
 class Adapter:
-    """Converts one ONNX file.
+    """Adapts one ONNX file to the tensors of the pipelines.
 
     Args:
         edit: The file and its declared inputs and outputs.
         pipelines: Serving sides of the pipelines, by the name of the input that they feed. A single pipeline has the
             name "".
         folder: Folder of the user's file, which contains the files with external weights.
-        constants: Values of inputs that the user has set.
-        quantizations: Scale and zero point of integer inputs that the user has set.
+        constants: Values that the user has set for inputs.
+        quantizations: Scale and zero point that the user has set for integer inputs.
     """
 
     edit: Edit
@@ -187,7 +187,7 @@ class Adapter:
         return Adapted(classifier, passed, lists, self.one_image, self.is_joined, bool(notes), notes)
 
     def of_patches(self) -> Adapted:
-        """Return the converted model of a pipeline with patches or tiles, after a test in ONNX Runtime if it changed.
+        """Return the model adapted to a pipeline with patches or tiles. A changed model is tested in ONNX Runtime.
 
         Raises:
             PipelineError: The shape of an input does not match, or ONNX Runtime rejects the converted model.
@@ -217,7 +217,7 @@ class Adapter:
         steps: list[tuple[str, Any]] = []
         ours: Shape | None = None
         if pipeline.plan.is_packed:
-            is_tiles = spec.patches is not None and not spec.patches.is_flat  # unlike the numbers of each image
+            is_tiles = spec.patches is not None and not spec.patches.is_flat  # false for outputs with numbers per image
             if is_tiles and shape is not None and len(shape) == len(spec.shape) + 1 and shape[0] in (-1, 1):
                 steps, ours = [("Unsqueeze", 0)], shape[1:]
                 self._take_one(f'input "{tensor.name}" contains the tiles of one image')
@@ -510,7 +510,7 @@ class Adapter:
         return feeds
 
     def _declare_again(self) -> None:
-        """Read the inputs and outputs of the changed model, whose dimensions ONNX infers again."""
+        """Update the declared inputs and outputs, whose dimensions ONNX infers from the changed graph."""
         before = self.edit.classifier
         self.edit.classifier = replace(declared(self.edit.model, before.source), labels=before.labels)
 
@@ -570,7 +570,7 @@ def _is_image(spec: TensorSpec) -> bool:
 def _values(pipeline: Pipeline, output: Output) -> Array | None:
     """Return all values that a pipeline's tensor can have, as float64 (channels, 256).
 
-    The result is None if the values are not those of a table, or if a custom operator computes them.
+    The result is None if the output is not an image, or if a custom operator computes its values.
     """
     plan = pipeline.plan.outputs[output.name]
     if not isinstance(plan, TensorPlan) or plan.calls:

@@ -150,7 +150,7 @@ def _is_image(tensor: Tensor) -> bool:
 
 
 def is_size_of_photo(pipeline: Pipeline, name: str) -> bool:
-    """Return whether an output is ``orig_target_sizes``, and its op computes the width and height of the photo."""
+    """Return whether an output is named ``orig_target_sizes`` and contains the width and height of the photo."""
     op = pipeline.outputs[name].chain[-1]
     return name == TARGET_SIZES and isinstance(op, OriginalSize) and op.order == "wh"
 

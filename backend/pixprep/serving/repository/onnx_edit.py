@@ -21,14 +21,14 @@ _AXES_AS_INPUT = 13
 
 
 SAME_VALUES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that only move or convert values."""
+"""Operators that only rearrange values or convert their type."""
 _MAX_VALUES = 16
 """Maximum number of values in a constant, which is either a scalar or contains one value per channel."""
 
 
 @dataclass
 class Edit:
-    """An ONNX file that is edited.
+    """Edits an ONNX file.
 
     Args:
         model: The ``onnx.ModelProto``, which is modified.
@@ -50,11 +50,11 @@ class Edit:
 
     @property
     def opset(self) -> int:
-        """Version of the standard operators."""
+        """Version of the operator set of ONNX that the file uses."""
         return next((each.version for each in self.model.opset_import if each.domain in ("", "ai.onnx")), 1)
 
     def note(self, text: str) -> None:
-        """Add a note for the user, which begins with the name of the file."""
+        """Add a note for the user. The name of the file is prepended."""
         self.notes.append(f"{self.classifier.source}: {text}")
 
     def put_before(self, name: str, kind: str, shape: Shape, steps: Sequence[tuple[str, Any]]) -> None:
@@ -93,13 +93,13 @@ class Edit:
                 source = self.squeeze(kind, source, value, end)
 
     def squeeze(self, kind: str, source: str, axis: int, target: str = "") -> str:
-        """Insert a Squeeze or Unsqueeze node of one axis."""
+        """Insert a Squeeze or Unsqueeze node for one axis."""
         if self.opset < _AXES_AS_INPUT:
             return self.node(kind, [source], target, axes=[axis])
         return self.node(kind, [source, self.constant(np.array([axis]))], target)
 
     def cast(self, source: str, kind: str, target: str = "") -> str:
-        """Insert a Cast node to a type of ONNX, such as ``FLOAT``."""
+        """Insert a node that casts to an element type of ONNX, such as ``FLOAT``."""
         import onnx  # noqa: PLC0415  (optional, only required for ONNX files)
 
         return self.node("Cast", [source], target, to=onnx.TensorProto.DataType.Value(kind))
@@ -122,14 +122,14 @@ class Edit:
         return name
 
     def drop_input(self, name: str) -> None:
-        """Remove an input, whose value a node now computes."""
+        """Remove an input. A node must compute its value instead."""
         (value,) = [each for each in self.graph.input if each.name == name]
         self.graph.input.remove(value)
         kept = tuple(each for each in self.classifier.inputs if each.name != name)
         self.classifier = replace(self.classifier, inputs=kept)
 
     def type_of(self, name: str) -> str:
-        """Return the type of an input, such as ``FLOAT``."""
+        """Return the element type of an input, such as ``FLOAT``."""
         import onnx  # noqa: PLC0415  (as above)
 
         (value,) = [each for each in self.graph.input if each.name == name]

@@ -16,19 +16,20 @@ from pixprep.errors import PipelineError
 from pixprep.serving.repository.onnx_edit import Array, Edit, constant_of
 
 _PLACES = {"DequantizeLinear": 0, "QLinearConv": 0, "QLinearMatMul": 0, "QGemm": 0}
-"""Index of the quantized input among the inputs of an operator. Its scale and its zero point follow directly."""
+"""Index of the quantized tensor among the inputs of an operator. The next two inputs are its scale and zero point."""
 _SAME_INTEGERS = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that only move values."""
+"""Operators that only rearrange values, so that their output has the quantization of their input."""
 _MAX_NODES = 16
 _FIRST_OPSET = {"INT8": 10, "UINT8": 10, "INT16": 21, "UINT16": 21}
-"""First opset whose QuantizeLinear returns a type."""
+"""First opset in which QuantizeLinear can return each type."""
 _MAX_CLIPPED, _MIN_DISTINCT = 0.1, 32
-"""Maximum fraction of the pixel values whose tensor value is outside of the range of the input, and minimum number of
-different integers. A calibration on few photos clips a few values; a wrong normalization clips more, or merges many."""
+"""Maximum fraction of the pixel values that are clipped to the range of the input, and minimum number of different
+integers. A calibration on few photos clips a few values. A wrong normalization clips more values, or maps many values
+to the same integer."""
 
 
 class Quantization(NamedTuple):
-    """Scale (float32) and zero point (with the integer type of the input). Both are arrays with the shape ()."""
+    """Scale (float32) and zero point (with the integer type of the input). Both are 0-dimensional arrays."""
 
     scale: npt.NDArray[np.float32]
     zero_point: Array
@@ -67,8 +68,11 @@ def given_quantization(name: str, value: Any, kind: str, edit: Edit) -> Quantiza
     """
     prefix = f"{edit.classifier.source}: --quantization {name}"
     if edit.opset < _FIRST_OPSET.get(kind, edit.opset + 1):
-        known = f"in opset {edit.opset}: {', '.join(key.lower() for key, first in _FIRST_OPSET.items())}"
-        raise PipelineError(f"{prefix}: the input is {kind.lower()}, which QuantizeLinear does not return ({known})")
+        known = ", ".join(f"{key.lower()} from opset {first}" for key, first in _FIRST_OPSET.items())
+        raise PipelineError(
+            f"{prefix}: the input is {kind.lower()}, which QuantizeLinear of opset {edit.opset} cannot return (it "
+            f"returns {known})"
+        )
     is_pair = isinstance(value, list | tuple) and len(value) == 2
     if not is_pair or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
         raise PipelineError(f"{prefix}: expected the scale and the zero point, such as {name}=[0.0078125,0]")
@@ -84,8 +88,8 @@ def given_quantization(name: str, value: Any, kind: str, edit: Edit) -> Quantiza
 def quantization_of(edit: Edit, name: str, kind: str) -> Quantization | None:
     """Return the quantization of an input that the graph contains.
 
-    The result is None if the first nodes do not contain it, if it differs between them, or if it has one value per
-    channel.
+    The result is None if the nodes that read the input do not specify a quantization, if they specify different ones,
+    or if the quantization has one value per channel.
     """
     if edit.opset < _FIRST_OPSET.get(kind, edit.opset + 1):
         return None

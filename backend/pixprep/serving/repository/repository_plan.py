@@ -17,7 +17,8 @@ from pixprep.serving.triton.config import CONFIG_FILE, Config
 
 _OURS = (CONFIG_FILE, LABELS_FILE, "1/.gitkeep", "1/pipeline.json", "1/model.py", "1/model.onnx", "1/rows.py")
 _ONLY_SOME = ("preprocess", "picture", "rows")
-"""Models that not every build writes: their names begin with the name of the ensemble and one of these words."""
+"""Prefixes of the names of models that only some builds write. With the option ``name``, the name of the ensemble
+precedes the prefix."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class RepositoryPlan:
 
     Attributes:
         before: Repository before the plan is written.
-        names: Names of the three models that ``build`` writes.
+        names: Names of the three models that every build writes.
         models: Files of each model to write, by their paths in the model's folder. A model without files is removed.
         notes: Notes for the user, such as remaining steps.
     """
@@ -80,8 +81,8 @@ def has_content(path: Path, content: Content) -> bool:
 def unused(before: Repository, names: Names, used: Collection[str]) -> list[str]:
     """Return the models of the earlier ensemble that neither the new ensemble nor another ensemble uses.
 
-    These are models that only some builds write: a picture step, the function of a chain, or the preprocess models of
-    several inputs. Models that ``build`` did not write are omitted.
+    These are models that only some builds write: the model that encodes pictures, the model with the Python function
+    ``rows``, or the preprocess models of several inputs. Models that ``build`` did not write are omitted.
 
     Args:
         before: Repository with the earlier ensemble.

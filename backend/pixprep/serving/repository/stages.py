@@ -160,8 +160,8 @@ def parameters(stages: Sequence[Stage]) -> dict[str, str]:
 def extras(stages: Sequence[Stage], pairs: Pairs) -> list[Config]:
     """Return the outputs of the stages that become outputs of the ensemble.
 
-    These are the outputs that the classifier does not receive, and the size of the photo that an RT-DETR receives. It
-    shows ``pixprep.detections`` that the boxes are in pixels of the photo.
+    These are the outputs that the classifier does not receive, and the size of the photo that an RT-DETR receives. From
+    this size, ``pixprep.detections`` recognizes that the boxes are in pixels of the photo.
     """
     taken = {(stage.model, name) for stage, name in pairs.values() if not is_size_of_photo(stage.pipeline, name)}
     return [

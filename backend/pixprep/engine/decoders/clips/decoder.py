@@ -108,7 +108,7 @@ class ClipDecoder:
 
 
 def _selected(placed: Placed, frames: tuple[int, ...], rate: float) -> Placed:
-    """Return the placement of a clip with the indices of its selected frames, and their number per second."""
+    """Return the placement of a clip with the indices and the rate of the selected frames (frames per second)."""
     each = {id(placement): placement._replace(rate=rate) for placement in placed.placements.values()}
     placements = {name: each[id(placement)] for name, placement in placed.placements.items()}
     return placed._replace(frames=frames, placements=placements)
