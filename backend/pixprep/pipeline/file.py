@@ -49,7 +49,7 @@ _CONFIGURATIONS = (
     *("image_processor_type", "image_processor", "feature_extractor_type", "video_processor_type", "image_mean"),
     *("pretrained_cfg", "do_resize"),
 )
-"""Fields by which the configuration of an image processor is recognized."""
+"""Fields that identify the configuration of an image processor of transformers or timm."""
 _YAML = re.compile(r"\s*(?:---\s|#[^\n]*\n\s*)*(?:- )?\w+:(?:\s|$)")
 _CONSTANT = re.compile(r'"(?:[^"\\]|\\.)*"|(-?Infinity|NaN)')
 

@@ -353,7 +353,7 @@ def _for_photos(op: Op) -> Op:
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
         return changed(op, layout=op.layout.replace("n", "").replace("t", ""))
-    if isinstance(op, ResizeToPixels) and op.frames == "clip":  # an image fills one patch along the time axis
+    if isinstance(op, ResizeToPixels) and op.frames == "clip":  # an image is repeated to fill one patch
         return changed(op, frames=op.temporal_patch_size, temporal_patch_size=1)
     return op
 

@@ -229,7 +229,7 @@ def compile_side(
 
 
 def _check_gap(plan: Plan) -> None:
-    """Raise PipelineError if a ``reducing_gap`` would affect an output without it, or images that are not decoded."""
+    """Raise PipelineError if the pipeline has a ``reducing_gap`` that its outputs or its first op do not support."""
     for leaf in plan.leaves if plan.has_gap else ():
         gaps = [None if each.resize is None else each.resize.gap for each in leaf.geometries]
         gap = next((each for each in gaps if each is not None), None)

@@ -102,7 +102,7 @@ def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> N
         what = f'all numbers of "boxes" are from 0 to 1, but boxes must be in pixels of {height} x {width}'
         raise ImageError("BAD_RECORD", f'{what}: set box_format="xyxy_normalized" (or the actual format) in the source')
     left, top, right, bottom = boxes[0].tolist()
-    if right > 0 and bottom > 0 and left < width and top < height:  # usually, the first box is not outside
+    if right > 0 and bottom > 0 and left < width and top < height:  # the usual case, which avoids checking all boxes
         return
     if ((boxes[:, 2:] <= 0) | (boxes[:, :2] >= (width, height))).any(axis=1).all():
         first = ", ".join(f"{number:.6g}" for number in boxes[0])

@@ -43,13 +43,13 @@ class Sampling:
             random frame.
         short: Treatment of a clip that is too short: ``refuse`` rejects it, ``repeat`` repeats frames, and ``loop``
             continues with the first frame.
-        clips: Number of evenly spaced clips of ``frames`` frames each, instead of one clip at ``start``. The rules are
-            those of a library, so that ``step`` selects the frames of mmaction2's ``SampleFrames`` in test mode,
-            ``fps`` those of torchvision's ``VideoClips`` with ``UniformClipSampler``, and ``seconds`` those of
+        clips: Number of evenly spaced clips of ``frames`` frames each, instead of one clip at ``start``. Each rule then
+            reproduces a library: ``step`` selects the frames of mmaction2's ``SampleFrames`` in test mode, ``fps``
+            selects those of torchvision's ``VideoClips`` with ``UniformClipSampler``, and ``seconds`` selects those of
             PyTorchVideo's ``ConstantClipsPerVideoSampler`` with ``UniformTemporalSubsample``.
         clip: Index of the only selected clip, from 0. None means all clips, one after the other.
         rate: Number of selected frames per second of the clip. None means that ``frames`` frames are selected.
-        min_frames: Minimum number of selected frames with ``rate``, for clips that have as many frames.
+        min_frames: Minimum number of selected frames with ``rate``, but not more than the clip has.
         multiple: The number of selected frames with ``rate`` is rounded down to a multiple of this number.
     """
 
@@ -99,7 +99,7 @@ class Sampling:
 
     @property
     def example(self) -> int:
-        """Number of frames that are selected from a clip of ten seconds, for the rules whose number depends on it."""
+        """Number of selected frames. With ``rate``, it is the number for a clip of ten seconds."""
         return self.frames if self.rate is None else max(self.min_frames, min(self.frames, int(10 * self.rate)))
 
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = (), rate: float = 25.0) -> list[int]:
@@ -157,7 +157,7 @@ class Sampling:
         return [max(bisect_right(times, begin + index / self.by) - 1, 0) for index in range(self.frames)]
 
     def _stepped(self, times: Sequence[Fraction]) -> list[list[int]]:
-        """Return the frames of every clip for the rule ``step``, as mmaction2's ``SampleFrames(test_mode=True)``.
+        """Return the frames of every clip for the rule ``step``, like mmaction2's ``SampleFrames(test_mode=True)``.
 
         The offset of clip k is ``k * (n - span) / (clips - 1)``, rounded to the nearest integer with ties to even. A
         single clip is centered. If the clip is too short, ``repeat`` repeats the last selected frame.
@@ -177,11 +177,12 @@ class Sampling:
         ]
 
     def _at_rate(self, times: Sequence[Fraction]) -> list[list[int]]:
-        """Return the frames of every clip for the rule ``fps``, as torchvision's ``VideoClips(frame_rate=by)``.
+        """Return the frames of every clip for the rule ``fps``, like torchvision's ``VideoClips(frame_rate=by)``.
 
-        The video is resampled to ``by`` frames per second: frame i of m is ``floor(i * step)`` in float32, where
-        ``step`` is the average frame rate of the file divided by ``by``, and m is ``floor(n / step)``; for an integer
-        ``step``, m is ``ceil(n / step)``. Clip k begins at resampled frame ``floor(k * (m - frames) / (clips - 1))``.
+        The video is resampled to ``by`` frames per second: frame i of the resampled video is frame ``floor(i * step)``
+        of the file, computed in float32, where ``step`` is the average frame rate of the file divided by ``by``. The
+        resampled video has ``m = floor(n / step)`` frames, or ``ceil(n / step)`` if ``step`` is an integer. Clip k
+        begins at resampled frame ``floor(k * (m - frames) / (clips - 1))``.
         """
         assert self.clips is not None
         count = len(times)
@@ -210,7 +211,7 @@ class Sampling:
     def _window(self, times: Sequence[Fraction], begin: Fraction) -> list[int]:
         """Return evenly spaced frames of the window that begins ``begin`` seconds after the first frame.
 
-        A frame belongs to the window if its timestamp is not before the beginning, and before the end.
+        The window contains the frames whose timestamps are at or after its beginning, and before its end.
         """
         first = bisect_left(times, times[0] + begin)
         count = bisect_left(times, times[0] + begin + self.by) - first
@@ -221,7 +222,7 @@ class Sampling:
         return [first + index for index in _spaced(count - 1, self.frames)]
 
     def _trimmed(self, count: int, rate: float) -> list[int]:
-        """Return the indices of the rule ``trimmed``, which is that of SmolVLM."""
+        """Return the indices that the rule ``trimmed`` selects, like the video processor of SmolVLM."""
         assert self.rate is not None
         length, first, last = count / rate, 0, count - 1
         chosen = max(1, min(round(self.rate * length), self.frames))
@@ -246,10 +247,10 @@ class Sampling:
 
 
 def _duration(times: Sequence[Fraction]) -> Fraction:
-    """Return the time from the first frame to the end of the last one, which is as long as the average frame."""
+    """Return the duration of a clip. The last frame is assumed to last as long as the other frames on average."""
     return (times[-1] - times[0]) * Fraction(len(times), max(len(times) - 1, 1))
 
 
 def _spaced(last: int, count: int) -> list[int]:
-    """Return ``count`` evenly spaced integers from 0 to ``last``, rounded down. A single integer is 0."""
+    """Return ``count`` evenly spaced integers from 0 to ``last``, rounded down. If ``count`` is 1, the integer is 0."""
     return [index * last // max(count - 1, 1) for index in range(count)]

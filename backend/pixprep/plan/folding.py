@@ -99,7 +99,7 @@ class Geometry:
 
     @property
     def trim(self) -> Trim | None:
-        """First step, if it crops the margins. The geometry is then placed again, for the size of the cropped image."""
+        """First step, if it is a ``Trim``. The placement is computed again from the size of the trimmed image."""
         first = self.photo[0] if self.photo else None
         return first if isinstance(first, Trim) else None
 
@@ -208,7 +208,7 @@ class Geometry:
 
     @staticmethod
     def _apply(geometry: Geometry, rows: Span, columns: Span, drawing: Drawing, size: tuple[int, int]) -> None:
-        """Apply the steps after the resize. Steps that depend on the mask see its labels at this point of the geometry.
+        """Apply the steps after the resize. A step that depends on the mask receives the mask before this step.
 
         Args:
             geometry: Geometry whose steps ``after`` are applied.

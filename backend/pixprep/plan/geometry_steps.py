@@ -34,8 +34,8 @@ class Window(GeometryStep):
     """Crop or padding. On each axis, the image is cropped if the window is smaller, and padded if the window is larger.
 
     Attributes:
-        height, width: Height and width of the window. None means a square with an edge length of
-            ``int(fraction * side)`` pixels or, if ``multiple`` is given, the size of the image, rounded up.
+        height, width: Height and width of the window. None means the size that ``multiple``, ``root`` or ``border``
+            specifies or, without these, a square with an edge length of ``int(fraction * side)`` pixels.
         multiple: If given, the height and the width of the image are each padded to the next multiple of this number.
         always: Dimensions that are padded to the next multiple even if they are already a multiple: both, the width, or
             none.
@@ -60,9 +60,9 @@ class Window(GeometryStep):
         rounding: Rounding of the window's position. For ``share`` and ``share32``, the end of the window is rounded in
             the same way.
         padding_rounding: Rounding of half of the padding.
-        beyond: How to handle an image if the window extends beyond it, or it extends beyond the window. ``fill``: crop
-            and pad the image, which is allowed only after the resize. ``pad``: crop and pad the image, which is also
-            allowed before the resize. ``refuse_smaller``: reject images that do not contain the window.
+        beyond: How to handle an image that does not contain the whole window, or does not fit into the window.
+            ``fill``: crop and pad the image, which is allowed only after the resize. ``pad``: crop and pad the image,
+            which is also allowed before the resize. ``refuse_smaller``: reject images that do not contain the window.
             ``refuse_larger``: reject images that do not fit into the window. ``keep_larger``: enlarge the window, so
             that it contains the image.
     """
@@ -400,7 +400,7 @@ class Resize(Traits):
         return replace(self, height=height, width=width, drawn=None, roi=self.roi and self.roi.of(words))
 
     def of_frames(self, frames: int) -> Resize:
-        """Return the resize for a clip with this number of frames, on which the size of the result may depend."""
+        """Return the resize for a clip with this number of frames. The size of the result may depend on this number."""
         if isinstance(self.sizer, PixelBudget) and self.sizer.frames == 0:
             return replace(self, sizer=replace(self.sizer, frames=frames))
         return self

@@ -465,7 +465,7 @@ class Drawing:
 
 
 def _numbers(name: str, values: Any, last: int) -> F64 | None:
-    """Return boxes, float64 (n, 4), or points, float64 (n, ..., 2). None if the sample lacks them.
+    """Return boxes, float64 (n, 4), or points, float64 (n, ..., 2), or None if the sample does not have them.
 
     Raises:
         ImageError: BAD_RECORD: The values do not have this shape.

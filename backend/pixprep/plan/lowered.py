@@ -101,7 +101,7 @@ class Lowered:
         geometry = self.geometry
         if geometry.trim is not None and (spec.is_open or geometry.random_steps or geometry.takes_inputs):
             raise PipelineError(
-                "follows trim, which requires a tensor of a fixed size, and no random ops or per-image inputs"
+                "after trim, a tensor must have a fixed size, and random ops and per-image inputs are not supported"
             )
         fill = self.fill if self.fill and not isinstance(self.fill, inputs.Fill) else (0,)
         plan = TensorPlan(

@@ -1,8 +1,9 @@
-"""Computes matrices of warps: inverse matrices, perspectives from four points, and least-squares similarity transforms.
+"""Computes matrices of warps: inverse matrices, homographies from four points, and least-squares similarity transforms.
 
 The functions ``inverse``, ``affine`` and ``perspective`` reproduce OpenCV's float64 arithmetic bit for bit. An affine
-matrix is the tuple (a, b, c, d, e, f), and a perspective is the tuple (a, ..., i), both in row-major order. A matrix
-maps points of the image to points of the result. In both, the origin is the center of the first pixel.
+matrix is the tuple (a, b, c, d, e, f), and a homography is the tuple (a, ..., i), both in row-major order. A matrix
+maps points of the image to points of the result. The origin of both coordinate systems is the center of the first
+pixel.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def inverse(matrix: Matrix) -> Matrix | None:
 
 
 def perspective(source: Points, target: Points) -> Matrix | None:
-    """Return the perspective that maps four points to four others, as ``getPerspectiveTransform`` computes it.
+    """Return the homography that maps four points to four others, as ``getPerspectiveTransform`` computes it.
 
     Args:
-        source: Four points, whose coordinates are float32 numbers.
-        target: Points that the source points are mapped to. Their coordinates are also float32 numbers.
+        source: Four points with float32 coordinates.
+        target: The corresponding points of the result, with float32 coordinates.
 
     Returns:
-        The nine numbers of the perspective, or None if OpenCV does not find one.
+        The nine numbers of the homography, or None if OpenCV does not find one.
     """
     f32 = np.float32
     rows: list[list[float]] = []
@@ -74,8 +75,8 @@ def affine(source: Points, target: Points) -> Matrix | None:
     """Return the affine matrix that maps three points to three others, as ``getAffineTransform`` computes it.
 
     Args:
-        source: Three points, whose coordinates are float32 numbers.
-        target: Points that the source points are mapped to. Their coordinates are also float32 numbers.
+        source: Three points with float32 coordinates.
+        target: The corresponding points of the result, with float32 coordinates.
 
     Returns:
         The six numbers of the matrix, or None if OpenCV does not find one.

@@ -62,7 +62,7 @@ class TensorPlan:
             raise PipelineError('normalize: "luma" requires a tensor with "dtype": "float32"')
         if self.spec.dtype == "bfloat16" and (self.own or self.calls or self.geometry.erasures):
             raise PipelineError(
-                'a tensor with "dtype": "bfloat16" does not support random_erasing, operators on tensors, and '
+                'a tensor with "dtype": "bfloat16" does not support random_erasing, operators on tensors, or '
                 'normalize with "scale": "max" or "mean": use "float32" or "float16"'
             )
         ends: npt.NDArray[Any] = np.tile(np.array([0, 255], np.float32), (len(self.channels), 1))
@@ -93,7 +93,7 @@ class TensorPlan:
         """
         thumbnail = self.geometry.thumbnail
         steps = [*self.geometry.photo, *self.geometry.levels, *(thumbnail.levels if thumbnail else ())]
-        steps = [step for step in steps if not isinstance(step, Resize)]  # each resize is a stage with its own kernels
+        steps = [step for step in steps if not isinstance(step, Resize)]  # a resize runs in separate kernels
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
         found += ["luma"] * (self.luma is not None)
         found += ["alpha"] * (3 in self.channels)
@@ -207,7 +207,7 @@ class TensorPlan:
 
 
 def _name(step: Traits) -> str:
-    """Return the type of the op that a step belongs to, as in a pipeline file. Other steps return their own type."""
+    """Return the type of the op in a pipeline file that created the step, or else the name of the step's class."""
     config = getattr(step, "__struct_config__", None)
     return str((config and config.tag) or type(step).__name__.lower())
 
@@ -245,15 +245,15 @@ class NumbersPlan:
 
     Attributes:
         spec: Spec of the output.
-        kind: Numbers in the output. ``original_size`` is the size of the decoded image, and ``image_size`` is the size
-            of the image at this op. ``scale_factor`` and ``transform`` map coordinates of the decoded image to the
-            image at this op. The other kinds describe the patches or tiles of the image.
+        kind: Kind of the numbers in the output. ``original_size`` is the size of the decoded image, and ``image_size``
+            is the size of the image at this op. ``scale_factor`` and ``transform`` map coordinates of the decoded image
+            to the image at this op. The other kinds describe the patches or tiles of the image.
         geometry: Geometry of the image at this op. None means that the output describes the decoded image.
         is_x_first: Whether the order is (width, height), (scale_x, scale_y) or (column, row) instead of the reverse.
         channels: Number of channels, which is appended to the size. 0 means that it is not appended.
         patches: Layout of the patches or tiles, for the kinds that describe them.
         tiles: Rule that chooses the grid of tiles, for ``tile_grid_id``.
-        values: Numbers of the output, for ``constant``; number of frames per patch, for ``seconds_per_patch``.
+        values: For ``constant``, the numbers of the output. For ``seconds_per_patch``, the number of frames per patch.
         is_full: Whether the whole canvas counts as the image, for ``pixel_mask``.
     """
 
@@ -342,7 +342,7 @@ class NumbersPlan:
         return mask
 
     def _tile_mask(self, patches: PatchLayout, placement: Placement) -> npt.NDArray[Any]:
-        """Return a mask of the cells of each tile. A cell is 0 if it contains only padding."""
+        """Return a mask that is 1 for each cell of each tile, or 0 if the cell contains only padding."""
         (height, width), cell = placement.size, patches.cells
         mask = np.ones(patches.shape_of(height, width, placement.frames), self.spec.dtype)
         if cell > 1:
@@ -417,7 +417,8 @@ class FlowPlan:
 def _tokens(mask: npt.NDArray[Any], columns: int) -> int:
     """Return the number of image tokens that transformers' Phi-4 computes.
 
-    A token represents 2 x 2 patches of a tile, and each row of tokens ends with one more token.
+    A token represents 2 x 2 patches of a tile, and each row of tokens ends with one more token. The thumbnail has 16
+    rows of 16 tokens, and is separated from the other tiles by one token.
 
     Args:
         mask: Mask of the patches of all tiles. The first tile is the thumbnail.

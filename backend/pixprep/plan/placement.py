@@ -41,7 +41,7 @@ class ReducingGap:
         )
 
     def denominator(self, height: int, width: int) -> int:
-        """Return the number 1, 2, 4 or 8: a JPEG of this size is decoded at 1/number of its size."""
+        """Return the denominator of the scale at which a JPEG of this size is decoded: 1, 2, 4 or 8."""
         if self.draft is None:
             return 1
         scale = min(height // self.draft[0], width // self.draft[1])
@@ -58,7 +58,7 @@ class ReducingGap:
 
 @dataclass(frozen=True)
 class Reduction:
-    """Map from the coordinates of an image to its decoded pixels, if these have a reduced size.
+    """Map from the coordinates of an image to its decoded pixels, for an image that is decoded at a reduced size.
 
     Each decoded pixel represents ``denominator`` x ``denominator`` pixels of the image. If the size of the image is not
     a multiple of the denominator, the last decoded row and column extend beyond the image. The EXIF orientation may
@@ -95,7 +95,7 @@ class Reduction:
         if self.factors == (1, 1):
             return ratio / self.denominator
         length = round(ratio * resized) / (self.denominator * self.factors[axis])
-        return float(np.float32(length)) / resized  # the edges of Pillow's box are float32
+        return float(np.float32(length)) / resized  # Pillow stores the edges of its box as float32
 
 
 NO_MARGINS = (0, 0, 0, 0)
@@ -138,7 +138,7 @@ class Placement(NamedTuple):
         swaps: Whether the flip on each axis is due to a ``roi`` that ends before it begins. DALI then resizes the axis
             from the end.
         thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
-        cuts: Numbers of rows and columns of slices into which the canvas is cut.
+        cuts: Numbers of rows and columns of the grid of slices into which the canvas is divided.
         frames: Number of frames of the clip. It is 1 for an image.
         frame: Index of the frame that the pixels contain.
         rate: Number of selected frames per second of the clip. It is 0 for an image.

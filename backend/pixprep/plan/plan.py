@@ -166,7 +166,7 @@ class Plan:
 
     @property
     def unsupported_by_cuda(self) -> tuple[str, ...]:
-        """Names of the parts of all tensors that have no CUDA kernel; see ``TensorPlan``."""
+        """Names of the parts that have no CUDA kernel, for all tensors together; see ``TensorPlan``."""
         plans = [each for leaf in self.leaves for each in leaf.tensors.values()]
         plans += [each.frames for leaf in self.leaves for each in leaf.flows.values()]
         return tuple(dict.fromkeys(name for each in plans for name in each.unsupported_by_cuda))
@@ -423,13 +423,13 @@ class Placed(NamedTuple):
         height, width: Size of the whole image in pixels, after the EXIF orientation if the plan applies it.
         placements: Placement in each output, by the name of the output. Outputs that only report the size of the
             decoded image do not have a placement.
-        denominator: Number 1, 2, 4 or 8. A JPEG may be decoded at 1/``denominator`` of its size. It is the largest of
-            these numbers for which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
+        denominator: Denominator of the scale at which a JPEG may be decoded: 1, 2, 4 or 8. It is the largest of these
+            numbers for which every tensor has at least ``SPARE`` decoded pixels per resized pixel on both axes.
         draws: Random parameters of this image, by the key of the random op. The parameters are JSON-serializable.
         kept: Mask of the annotated boxes that each op that removes boxes keeps, bool (n,), by the key of the op.
         frames: Indices of the selected frames in the video file, in presentation order.
         rows: Placement or error for each row of the image's inputs. If the plan does not have inputs, ``rows`` is
-            empty. If it does, the attribute ``placements`` is empty, because each element of ``rows`` has its own.
+            empty. If it does, ``placements`` is empty, because each element of ``rows`` has its own placements.
         leaf: Index of the plan in ``Plan.leaves``.
         gap: Reduction of the decoded image before its resize. None means that it is not reduced.
     """
@@ -447,7 +447,7 @@ class Placed(NamedTuple):
 
     @property
     def draft(self) -> int:
-        """Number 1, 2, 4 or 8: Pillow decodes a JPEG at 1/``draft`` of its size, because of ``gap``."""
+        """Denominator of the scale at which Pillow decodes a JPEG because of ``gap``: 1, 2, 4 or 8."""
         return 1 if self.gap is None else self.gap.denominator(self.height, self.width)
 
     def reduced(self, reduction: Reduction) -> Placed:

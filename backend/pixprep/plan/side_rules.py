@@ -181,7 +181,10 @@ class SideRule(Sizer):
         return max(height, self.min_side), max(width, self.min_side)
 
     def _by_detectron2(self, height: int, width: int) -> Size:
-        """Return the size that ``ResizeShortestEdge`` of detectron2 computes. The longer side is scaled twice."""
+        """Return the size that ``ResizeShortestEdge`` of detectron2 computes.
+
+        If the longer side of the result exceeds its maximum, both sides are scaled again.
+        """
         assert self.max_side is not None
         scale = self.height / min(height, width)
         rows, columns = (float(self.height), scale * width) if height < width else (scale * height, float(self.height))
@@ -322,7 +325,7 @@ class SideRule(Sizer):
         return max(round(rows / multiple) * multiple, multiple), max(round(columns / multiple) * multiple, multiple)
 
     def _by_line(self, height: int, width: int) -> Size:
-        """Return the size that MMOCR's ``RescaleToHeight`` computes. Its width is limited before it is rounded."""
+        """Return the size that MMOCR's ``RescaleToHeight`` computes. The width is limited and then rounded."""
         assert self.max_side is not None
         columns = ceil(self.height / height * width)
         columns = min(max(columns, self.min_side), self.max_side)

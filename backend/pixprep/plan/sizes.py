@@ -132,22 +132,22 @@ def max_detr_side(most: int) -> int:
 class PixelBudget(Sizer):
     """Size rule that rounds both sides to multiples of ``factor``, and limits the total number of pixels.
 
-    This rule is ``smart_resize`` of transformers. Each side is rounded to the nearest multiple, with ties to even. If
-    the result would have too many or too few pixels, both sides of the image are instead scaled by one factor to reach
-    the limit, and then rounded down or up to multiples.
+    This rule reproduces ``smart_resize`` of transformers. Each side is rounded to the nearest multiple, with ties to
+    even. If the result would have too many or too few pixels, both sides of the image are instead scaled by one factor
+    to reach the limit, and then rounded down or up to multiples.
 
     Attributes:
         factor: Both sides of the result are multiples of this number.
         min_pixels, max_pixels: Minimum and maximum number of pixels of the result, in all frames together.
         frames: Number of frames. The pixels of the image are counted once per frame. 0 means the number of frames of
-            the clip, for which ``Resize.of_frames`` replaces it.
+            the clip, which ``Resize.of_frames`` inserts.
         small: How to handle images with a side shorter than ``factor``. ``keep``: handle them like all other images.
             ``truncate``: first scale the image so that both sides are at least ``factor``, and truncate the sides to
             integers, as for GLM-4.1V. ``round``: first scale the image so that the height is at least ``factor``, then
             scale it so that the width is at least ``factor``, and round the other side each time, as for PaddleOCR-VL.
         max_ratio: Maximum ratio of the longer to the shorter side of an image.
         temporal: Number of frames per patch. To compare the number of pixels with the limits, ``frames`` is rounded to
-            a multiple of this number, with ties to even. A clip needs at least as many frames.
+            a multiple of this number, with ties to even. A clip must have at least this number of frames.
     """
 
     factor: int
@@ -173,7 +173,7 @@ class PixelBudget(Sizer):
             )
         factor, frames = self.factor, self.frames
         if frames < self.temporal:
-            raise ImageError("DOES_NOT_FIT", f"a clip needs at least {self.temporal} frames, but has {frames}")
+            raise ImageError("DOES_NOT_FIT", f"a clip must have at least {self.temporal} frames, not {frames}")
         whole = round(frames / self.temporal) * self.temporal
         rows, columns = round(height / factor) * factor, round(width / factor) * factor
         if whole * rows * columns > self.max_pixels:
@@ -208,7 +208,7 @@ class PixelBudget(Sizer):
     @property
     def max_result(self) -> int:
         """Upper bound on the number of pixels of a result."""
-        frames = self.frames or self.temporal  # a clip with more frames has smaller frames
+        frames = self.frames or self.temporal  # a clip with more frames is resized to smaller frames
         min_pixels, max_pixels = self.min_pixels / frames, self.max_pixels / frames
         narrow = self.factor * max(sqrt(max_pixels * self.max_ratio), self.factor)
         longer, shorter = sqrt(min_pixels * self.max_ratio), sqrt(min_pixels / self.max_ratio)

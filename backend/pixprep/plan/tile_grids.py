@@ -34,8 +34,8 @@ class TileGrid(Sizer):
             - ``aspect_ratio``: the grid whose aspect ratio is closest to that of the image (InternVL, GOT-OCR 2).
             - ``scale``: the grid for which the image is enlarged by the smallest factor. If no grid enlarges the image,
               it is the grid for which the image is shrunk by the smallest factor (Command A Vision).
-            - ``scale32``: the same in float32; a tie is won by the grid with the fewest tiles (Llama 4).
-            - ``max_scale32``: the same, but if a grid enlarges the image, the image is enlarged by the largest factor.
+            - ``scale32``: the same in float32 (Llama 4).
+            - ``max_scale32``: the grid with the largest scale factor, in float32 (``resize_to_max_canvas`` of Llama 4).
             - ``resolution``: the grid that keeps the largest number of the image's pixels. In case of a tie, the grid
               with the smallest amount of padding is chosen (LLaVA-NeXT).
             - ``coverage``: the grid with the minimum number of tiles that represents 90 % of the image's pixels
@@ -45,10 +45,10 @@ class TileGrid(Sizer):
             - ``unscaled``: the smallest grid that contains the image, or, if it has too many tiles, the grid with the
               closest aspect ratio (Phi-4).
         fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its
-            aspect ratio and is padded with black pixels on all sides. With ``top_left``, it keeps its aspect ratio, is
-            enlarged at most to one tile, and is padded with black pixels at the bottom and on the right.
-            ``top_left32`` is the same in float32, without the limit to one tile for ``max_scale32``. ``inside`` is the
-            same as ``top_left`` without the limit; results with a side below 10 pixels are rejected.
+            aspect ratio and is padded on all sides. With ``top_left``, it keeps its aspect ratio, is enlarged at most
+            to one tile, and is padded at the bottom and on the right. ``top_left32`` is the same in float32; with
+            ``max_scale32``, the image is enlarged to the whole grid. ``inside`` is the same as ``top_left`` without the
+            limit; results with a side below 10 pixels are rejected.
         fill: Pixel value of the padding.
         keeps_small: Whether an image that fits into one tile without being shrunk gets a grid of one tile.
     """
@@ -115,22 +115,23 @@ class TileGrid(Sizer):
         """Return the size that ``dynamic_preprocess`` of transformers' Phi-4 computes.
 
         Raises:
-            ImageError: DOES_NOT_FIT: A side has fewer than 10 pixels, so that the class rejects the image.
+            ImageError: DOES_NOT_FIT: A side of the result would have fewer than 10 pixels. Phi-4 rejects such images.
         """
         scale_x, scale_y = columns / width, rows / height
         size = (int(height * scale_x), columns) if scale_x < scale_y else (rows, int(width * scale_y))
         if min(size) < _MIN_SIDE:
             raise ImageError(
                 "DOES_NOT_FIT",
-                f"{height} x {width} pixels would be resized to {size[0]} x {size[1]}, but a side needs {_MIN_SIDE}",
+                f"{height} x {width} pixels would be resized to {size[0]} x {size[1]}, but each side must have at "
+                f"least {_MIN_SIDE} pixels",
             )
         return size
 
     def _at_top_left32(self, height: int, width: int, rows: int, columns: int) -> Size:
         """Return the size that ``get_max_res_without_distortion`` of transformers' Llama 4 computes.
 
-        The sides of the grid are tensors there. A scale is therefore a float32 if a side of the grid limits the size,
-        and a float64 if one tile or the image itself does.
+        In Llama 4, the sides of the grid are tensors. A scale is therefore a float32 if a side of the grid limits the
+        size, and a float64 if one tile or the image itself limits the size.
         """
 
         def of(side: int, most: int) -> tuple[int, float | np.float32]:
@@ -159,7 +160,7 @@ class TileGrid(Sizer):
 
 
 def _floor(side: int, scale: float | np.float32) -> int:
-    """Return the product, rounded down. It is computed in the precision of ``scale``."""
+    """Return ``side * scale``, rounded down. The product has the precision of ``scale``."""
     return floor(np.float32(side) * scale) if isinstance(scale, np.float32) else floor(side * scale)
 
 
@@ -204,7 +205,7 @@ def _by_scale(rule: TileGrid, height: int, width: int) -> Grid:
 
 
 def _by_scale32(rule: TileGrid, height: int, width: int) -> Grid:
-    """Return the grid that ``get_best_fit`` of transformers' Llama 4 chooses, in float32 like the class."""
+    """Return the grid that ``get_best_fit`` of transformers' Llama 4 chooses. It is computed in float32, as there."""
     sides = np.array(rule.grids, np.float32) * np.float32(rule.tile)
     scales = np.min(sides / np.array([height, width], np.float32), axis=1)
     enlarging = scales[scales >= 1]

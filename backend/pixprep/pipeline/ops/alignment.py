@@ -57,8 +57,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     ``cv2.getPerspectiveTransform``. ``points`` are aligned to ``template`` by the least-squares similarity transform: a
     rotation, a uniform scale and a translation, without a reflection (Umeyama 1991). InsightFace aligns faces this way,
     with scikit-image's ``SimilarityTransform``. ``box`` is the box of a person for top-down pose estimation, as in
-    HRNet and mmpose: the region has the center of the box, and its sides multiplied by ``box_padding``. The shorter
-    side is then enlarged to the aspect ratio of the result. ``random_box_warp`` is the random op for training.
+    HRNet and mmpose: the region has the same center as the box, and its sides are those of the box multiplied by
+    ``box_padding``. The shorter side is then enlarged to the aspect ratio of the result. ``random_box_warp`` is the
+    random op for training.
 
     The pixels equal those of OpenCV 4.9 to 4.14 on x86-64, bit for bit, with and without IPP. OpenCV 5 interpolates
     differently: 60 % of the values differ, by up to 7.
@@ -81,12 +82,12 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         max_size: Maximum height and width of a result whose size follows from ``quad``; default: 4096.
         turn: Minimum ratio of height to width at which the result is rotated by 90 degrees counter-clockwise, if its
             size follows from ``quad``. PaddleOCR uses 1.5. Default: no rotation.
-        align_corners: Whether the corners of ``quad`` map to the centers of the corner pixels, as in EasyOCR, instead
-            of to the outer corners of the result.
+        align_corners: Whether the corners of ``quad`` map to the centers of the four corner pixels of the result, as in
+            EasyOCR. By default, they map to the outer corners of the result.
         filter: Interpolation filter without antialiasing: ``nearest``, ``bilinear`` or ``bicubic``.
-        padding_mode: Content outside the photo. ``constant`` uses ``fill``, ``edge`` repeats the nearest pixel, and
-            ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
-        fill: Color outside the photo, 0 to 255: one number, or one per channel.
+        padding_mode: Content of the area outside the photo. ``constant`` uses ``fill``, ``edge`` repeats the nearest
+            pixel, and ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
+        fill: Color of the area outside the photo, 0 to 255: one number, or one per channel.
         like: Library whose pixels the op reproduces. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
             the padding modes ``constant`` and ``edge``.
         inverse_map: Whether ``matrix`` maps points of the result to the photo; only for ``dali``. Default: false.

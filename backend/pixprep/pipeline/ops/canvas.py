@@ -26,15 +26,15 @@ from pixprep.plan.lowered import Lowered
 from pixprep.spec import Anchor, BorderMode, Fill, Filter, ImageSpec, InputSpec, Like, Reals, as_tuple
 
 MAX_BORDER = 4096
-"""Maximum width in pixels of the padding that ``border`` adds to an edge."""
+"""Maximum number of rows or columns that ``border`` adds at one edge."""
 
 
 class Pad(ImageOp, frozen=True, tag="pad"):
     """Pads the image with one color to ``height`` x ``width``, to a ``square``, or to a ``multiple``.
 
-    The fields specify the size of the result, whereas torchvision's ``Pad`` accepts the width of the padding. If the
-    padding of a centered image is an odd number of rows or columns, the additional row is at the bottom, and the
-    additional column on the right.
+    The fields specify the size of the result, whereas torchvision's ``Pad`` accepts the width of the padding. If a
+    centered image is padded by an odd number of rows or columns, the additional row is at the bottom, and the
+    additional column is on the right.
 
     A ``resize`` or ``letterbox`` may follow. It then resamples the image together with the padding, and the padding of
     later ops must have the same color. Padding before a resize is not supported with ``"like": "tensorflow"``, or with
@@ -51,20 +51,20 @@ class Pad(ImageOp, frozen=True, tag="pad"):
         multiple: Divisor of both sides: the image is padded to the next multiple of this number, for models that
             downsample by this factor. This field replaces ``height`` and ``width``. The value 32 reproduces CRAFT if
             ``anchor`` is ``top_left``, and Ultralytics' ``auto`` if it is ``center``.
-        always: Sides that are padded even if they are multiples already: ``both`` (Swin2SR) or ``width`` (Inkling).
-            ``multiple`` pixels are added to such a side. By default, a side that is already a multiple does not change.
+        always: Sides that are padded even if their length is already a multiple: ``both`` (Swin2SR) or ``width``
+            (Inkling). Such a side becomes longer by ``multiple`` pixels. By default, it does not change.
         root: Factor of the padding, as in ZoeDepth, where it is 3: ``int(sqrt(side / 2) * root)`` pixels are added at
             both ends of each axis, where ``side`` is the length of the image on this axis. This field replaces
             ``height`` and ``width``. Images with a side that is not longer than this padding are rejected.
-        border: Pixels that are added to the image: one number for all four edges, or the numbers of rows above and
-            below and of columns on the left and on the right, in the order of ``cv2.copyMakeBorder``. This field
-            replaces ``height`` and ``width``.
+        border: Number of pixels that are added at each edge: one number for all four edges, or the numbers of rows
+            above and below and of columns on the left and on the right, in the order of ``cv2.copyMakeBorder``. This
+            field replaces ``height`` and ``width``.
         padding_mode: Content of the padding, as in torchvision's ``Pad``. ``constant`` is the color ``fill``. ``edge``
             repeats the nearest pixel. ``reflect`` mirrors the image without repeating the pixels at its edge, and
             ``symmetric`` repeats them. ``first_pixel`` is the color of the image's own upper left pixel, as in
-            ``cv2.copyMakeBorder(image, ..., value=image[0, 0].tolist())``. With any mode except ``constant``, the ops
-            after this one must not include ``boxes`` or ``points``, and masks are padded in the same way. A resize may
-            follow if no other geometric op is before this one; outputs with coordinates are then not supported.
+            ``cv2.copyMakeBorder(image, ..., value=image[0, 0].tolist())``. With any mode except ``constant``, masks are
+            padded in the same way, and ``boxes`` and ``points`` must not follow. A resize may follow if no other
+            geometric op is before this one; outputs with coordinates are then not supported.
         value: Value of the padding instead of ``fill``: one number, or one per channel, which may be outside 0 to 255.
             If ``normalize`` precedes this op, the padding has this value in the tensor (CHMv2). If ``normalize``
             follows, the value is normalized like a pixel value (Inkling). No resize and no op on pixel values may

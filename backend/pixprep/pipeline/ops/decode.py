@@ -145,16 +145,18 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             ``{"step": n}`` selects every n-th frame. ``{"fps": f}`` selects the frames that are displayed at intervals
             of 1 / f seconds. ``{"seconds": s}`` selects evenly spaced frames from the first to the last frame of a
             window of s seconds.
-        start: First frame that ``step``, ``fps`` and ``seconds`` select. ``first`` is the first frame of the clip.
-            ``middle`` centers the selected frames in the clip. ``random``, which is supported in training only, selects
-            a random first frame. For ``segments``: the selected frame of each segment, ``first`` or ``middle``.
+        start: Position of the selected frames in the clip for ``step``, ``fps`` and ``seconds``. With ``first``, they
+            begin at the first frame of the clip. With ``middle``, they are centered in the clip. With ``random``, which
+            is supported in training only, they begin at a random frame. For ``segments``, it is the frame to select
+            from each segment, ``first`` or ``middle``.
         clips: Number of evenly spaced clips of ``frames`` frames each, which together form one tensor with the axis
-            ``n``, such as ``ntchw``. ``sample`` selects the library whose rule applies: ``{"step": n}`` is that of
-            mmaction2's ``SampleFrames`` in test mode, ``{"fps": f}`` that of torchvision's ``VideoClips`` with
-            ``frame_rate`` and ``UniformClipSampler``, and ``{"seconds": s}`` that of PyTorchVideo's
+            ``n``, such as ``ntchw``. The frames equal those of a library, which depends on ``sample``: ``{"step": n}``
+            reproduces mmaction2's ``SampleFrames`` in test mode, ``{"fps": f}`` reproduces torchvision's ``VideoClips``
+            with ``frame_rate`` and ``UniformClipSampler``, and ``{"seconds": s}`` reproduces PyTorchVideo's
             ``ConstantClipsPerVideoSampler`` with ``UniformTemporalSubsample``. By default, there is one clip, which
             begins at ``start``.
-        clip: Index of the only clip to select, from 0 to ``clips`` - 1. The tensor then has no axis ``n``.
+        clip: Index, from 0 to ``clips`` - 1, of the clip to select. The tensor then contains only this clip, and does
+            not have the axis ``n``.
         rate: Number of frames to select per second. The number of frames then depends on the clip: the number of frames
             of the clip, divided by the frame rate that the container specifies, times ``rate``, rounded down
             (``trimmed`` rounds to the nearest integer). It is at least ``min_frames``, and at most ``frames`` and the
@@ -232,7 +234,7 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             raise PipelineError('"short": "loop" requires "clips" and "sample": {"step": ...}')
         if self.clips is None:
             if self.clip is not None:
-                raise PipelineError('"clip" requires "clips", the number of clips of which it selects one')
+                raise PipelineError('"clip" selects one of several clips: set "clips" to their number')
             return
         if not isinstance(self.sample, dict):
             raise PipelineError('"clips" requires "sample": {"step": ...}, {"fps": ...} or {"seconds": ...}')

@@ -65,7 +65,7 @@ class OpMeta(msgspec.StructMeta):
 
 
 def plain(value: Any) -> Any:
-    """Return a value in which NumPy scalars are Python scalars, and NumPy arrays are tuples."""
+    """Convert the NumPy scalars in a value to Python scalars, and the NumPy arrays to tuples."""
     if isinstance(value, tuple) or (isinstance(value, np.ndarray) and value.ndim):
         return tuple(map(plain, value))
     if isinstance(value, list):

@@ -114,7 +114,7 @@ class GaussianBlur(_Blur, SteadyOp, frozen=True, tag="gaussian_blur"):
 
     The op reproduces torchvision v2's ``gaussian_blur``, which has the same result for tensors and PIL images. About 10
     values per million differ by one, because the order of the additions differs. An image is rejected if its height or
-    width is not greater than half the kernel size, because reflect padding requires this.
+    width is not greater than half the kernel size, because reflect padding does not repeat the reflection.
 
     With ``"like": "opencv"``, the op reproduces Albumentations' ``GaussianBlur``, which calls OpenCV's ``sepFilter2D``.
     The pixels equal those of OpenCV 4.9 to 4.12 bit for bit on a processor with AVX2. Since OpenCV 4.13, the last ``3 *

@@ -62,10 +62,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         side: Side to which ``size`` applies. Default: ``shorter``. ``nearer`` is the side whose scale factor is nearer
             to 1, as for DPT and Depth Anything (``keep_aspect_ratio``).
         height, width: Height and width of the result in pixels. If only one of them is given, the other is computed
-            from the aspect ratio. With ``"rounding": "down"`` and ``half_even``, it is computed from the scale of the
+            from the aspect ratio. With ``"rounding": "down"`` or ``half_even``, it is computed from the scale of the
             given side, such as ``int(image_width * (height / image_height))``. With ``up``, it is computed from the
             aspect ratio, as ``ceil(height * (image_width / image_height))``, as in text recognizers.
-        mode: Method that computes the size. With ``height`` and ``width``, ``stretch`` (the default) resizes to exactly
+        mode: Method to compute the size. With ``height`` and ``width``, ``stretch`` (the default) resizes to exactly
             this size. ``fit`` and ``cover`` keep the aspect ratio of the image: ``fit`` resizes to the largest size
             that fits inside ``height`` x ``width``, and ``cover`` to the smallest size that covers ``height`` x
             ``width``. With ``size``, ``scale`` multiplies both sides by the same factor, so that the selected side may
@@ -79,8 +79,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             ``"mode": "scale"``, the sides are first truncated to integers, and again after they are limited to
             ``max_size``, as in PaddleOCR.
         enlarge, shrink: Whether ``"mode": "scale"`` enlarges small images and shrinks large images. Default: true.
-        up_to: Maximum length in pixels up to which ``"rounding": "up"`` rounds up. A longer side is rounded down, as in
-            PaddleOCR's recognizers for widths over 320. Requires that only ``height`` or only ``width`` is given.
+        up_to: Maximum length in pixels of a side that ``"rounding": "up"`` rounds up. A longer side is rounded down, as
+            in PaddleOCR's recognizers for widths over 320. Requires that only ``height`` or only ``width`` is given.
         filter: Interpolation filter: ``nearest`` (never antialiased), ``nearest_exact`` (torchvision's), ``box``,
             ``bilinear``, ``hamming``, ``bicubic``, ``lanczos`` (3 lobes), ``lanczos4`` (4 lobes, OpenCV's) or ``area``
             (OpenCV's). Each library supports only some of these filters.

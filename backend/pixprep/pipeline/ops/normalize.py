@@ -29,9 +29,9 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
     Args:
         mean: Mean: one number, or one per channel in the order of the channels.
         std: Standard deviation: one number, or one per channel in the order of the channels.
-        scale: Factor by which the pixel values 0 to 255 are multiplied first. With ``max`` and ``mean``, the pixel
+        scale: Factor by which the pixel values 0 to 255 are multiplied first. With ``max`` or ``mean``, the pixel
             values are instead divided by the maximum or the mean of all pixel values of the image, over all channels
-            together, as in rembg's U2-Net. For a black image, the divisor is 1. With ``max`` and ``mean``, only a flip
+            together, as in rembg's U2-Net. For a black image, the divisor is 1. With ``max`` or ``mean``, only a flip
             or a ``tensor`` may follow, and ``arithmetic`` must be ``float64`` or ``divide``.
         arithmetic: Formula and precision. ``float64`` rounds only the result. All other formulas compute in float32,
             and round each constant and each operation: ``divide`` is ``(value / (1 / scale) - mean) / std``
@@ -40,8 +40,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             scale))`` (Hugging Face), and ``fused_multiply`` is ``(value - mean / scale) * (scale / std)`` (DALI).
             ``bfloat16`` is ``multiply``, with each result, ``mean`` and ``std`` rounded to bfloat16 (Llama 4).
 
-        clip: Whether the values are first clipped to the range that the pixel values have before the resize.
-            ``bicubic`` may exceed this range if its result is not rounded to uint8 (PP-DocLayoutV4).
+        clip: Whether the values are first clipped to the range of the pixel values before the resize (PP-DocLayoutV4).
+            The result of ``bicubic`` may exceed this range if it is not rounded to uint8.
         luma: Library whose arithmetic converts the normalized image to gray, as in transformers' processors of
             LightGlue and SuperGlue. All three channels become ``0.2989 * red + 0.587 * green + 0.114 * blue`` in
             float32, unless the channels are equal in every pixel of the image. ``torchvision`` uses fused

@@ -178,8 +178,8 @@ class Tensor(OutputOp, frozen=True, tag="tensor"):
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or remove normalize")
         if self.dtype == "uint8" and image.values == "real":
             raise PipelineError(
-                'uint8 cannot represent the values of the resize, because its "like" does not round: use float32 or '
-                "float16"
+                'uint8 cannot represent the resized values, because "like" selects a library that does not round them: '
+                "use float32 or float16"
             )
         max_value = max(abs(image.low), abs(image.high))
         if not max_value <= MAX_VALUES[self.dtype]:
@@ -299,7 +299,7 @@ class ImageSize(_SizeOp, frozen=True, tag="image_size"):
 class PixelMask(NumbersOp, frozen=True, tag="pixel_mask"):
     """Defines an output: a mask ``[height, width]`` that is 1 for each pixel of the image, and 0 for padding.
 
-    The tensors of a batch are padded to the same size, and so are the masks, with 0. The mask corresponds to
+    If the tensors of a batch are padded to the same size, the masks are also padded, with 0. The mask corresponds to
     ``pixel_mask`` of DETR and to ``pixel_attention_mask`` of Idefics 2.
 
     Args:
@@ -320,7 +320,7 @@ class PixelMask(NumbersOp, frozen=True, tag="pixel_mask"):
     multiple: Length | None = None
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        """Return the spec of the output, whose sides are those of a ``tensor`` with the same fields.
+        """Return the spec of the output, whose height and width equal those of a ``tensor`` with the same fields.
 
         Raises:
             PipelineError: The image is a clip, or its size has no upper bound.
@@ -337,9 +337,11 @@ class PixelMask(NumbersOp, frozen=True, tag="pixel_mask"):
         before.check_places()
         is_zero = self.padding == "zero"
         if is_zero and any(each.moves for each in traits(*before.levels)):
-            raise PipelineError("must come before ops that move pixels after a change of the pixel values")
+            raise PipelineError("must come before any op that moves pixels and follows a change of the pixel values")
         if is_zero and before.resize is not None and any(step.may_pad for step in before.before):
-            raise PipelineError("does not support a pad before the resize, which blends the image with the padding")
+            raise PipelineError(
+                "does not support a pad before the resize, because the resize blends the image with the padding"
+            )
         plan = super().lower(before, spec)
         return replace(plan, geometry=replace(before.geometry, most=self.max_size), is_full=not is_zero)
 

@@ -59,7 +59,7 @@ class PatchOp(OutputOp, frozen=True):
         """Return the maximum number of patches of an image or clip.
 
         Raises:
-            PipelineError: The number of patches is not limited.
+            PipelineError: The number of patches does not have an upper bound.
         """
         if image.max_height is None or image.max_width is None:
             raise PipelineError("the number of patches has no upper bound: add resize_to_pixels or resize_to_patches")

@@ -183,17 +183,17 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 
     The window can depend on the annotations of the sample; the op must then come before rotations and other warps:
 
-    - ``"around": "mask"`` chooses a pixel of the foreground and places the window at random such that it contains this
-      pixel, as Albumentations' ``CropNonEmptyMaskIfExists``. The foreground is that of the field ``mask``, and for
-      samples without this field that of ``masks``. With
-      ``"by_label": true`` and ``"centered": true``, it first chooses a label of the image and then a pixel of this
-      label, which becomes the center of the window, as nnU-Net's foreground patches. With ``"around_p": 0.33``, one
-      third of the windows is chosen so.
-    - ``"around": "box"`` chooses the center of a box of the sample in place of a pixel, and ``"around": "point"``
+    - ``"around": "mask"`` chooses a pixel of the foreground and a random window that contains this pixel, like
+      Albumentations' ``CropNonEmptyMaskIfExists``. The foreground is read from the field ``mask`` or, for samples
+      without this field, from ``masks``. With ``"by_label": true`` and ``"centered": true``, it first chooses a label
+      of the image and then a pixel of this label, which becomes the center of the window, as in nnU-Net's foreground
+      patches. With ``"around_p": 0.33``, this applies to one third of the windows.
+    - ``"around": "box"`` chooses the center of a box of the sample instead of a pixel, and ``"around": "point"``
       chooses a point. If the sample has the field ``visible``, points whose value is 0 are not chosen.
-    - ``max_label`` is mmsegmentation's ``cat_max_ratio``: a window is sampled again, up to 10 times, unless it contains
-      at least two labels and the most frequent one fills less than this fraction of it. mmsegmentation accepts images
-      that are smaller than the window, and pads them later at the bottom and on the right.
+    - ``max_label`` corresponds to mmsegmentation's ``cat_max_ratio``: a window is sampled again, up to 10 times, unless
+      it contains at least two labels and the most frequent one has less than this fraction of the pixels. Pixels with a
+      label in ``ignore`` are not counted. mmsegmentation accepts images that are smaller than the window, and pads them
+      later at the bottom and on the right.
 
     If the image at the op contains no foreground, center of a box, or point, the position is uniformly distributed.
 
@@ -214,11 +214,11 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             probability. Requires ``"around": "mask"``.
         centered: Whether the pixel, or the point, is in row ``height // 2`` and column ``width // 2`` of the window. By
             default, its position in the window is uniformly distributed. In both cases, the window is then moved into
-            the image with its ``padding``. With ``pad_if_needed``, a centered window is not moved at the bottom and on
-            the right, where it is padded, as in nnU-Net.
-        max_label: Fraction of the window, greater than 0 and up to 1, below which its most frequent label must be. The
-            default, 1, allows every window.
-        ignore: Labels that ``around`` and ``max_label`` do not count. For ``around``, 0 also does not count.
+            the image with its ``padding``. With ``pad_if_needed``, a centered window that extends beyond the bottom or
+            right edge is not moved, but padded, as in nnU-Net.
+        max_label: Upper bound, greater than 0 and at most 1, on the fraction of the window's pixels with the most
+            frequent label. The fraction must be less than this bound. The default, 1, allows every window.
+        ignore: Labels that ``around`` and ``max_label`` ignore. ``around`` also ignores the label 0.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
@@ -296,7 +296,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
 
     @property
     def blocks(self) -> int:
-        """Number of blocks: one for the position, one for the annotation, and one for each further position."""
+        """Number of blocks: one for the position, one for the annotation, and one for each new attempt."""
         return 1 + (self.around is not None) + (_RETRIES if self.max_label < 1 else 0)
 
     @property
@@ -314,7 +314,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         return self._drawn(self._spans(height, width), *uniforms(0, 1)[0, :2].tolist())
 
     def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the position of the window by the annotations of the sample; see ``draw``."""
+        """Sample the position of the window, depending on the annotations of the sample; see ``draw``."""
         spans = self._spans(height, width)
         if self.around is None:
             return self._varied(seen, spans, uniforms)
@@ -334,12 +334,12 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         return self.height, self.width or self.height
 
     def _drawn(self, spans: Sequence[tuple[int, int]], u_top: float, u_left: float) -> Words:
-        """Return the window whose first row and column are distributed uniformly in these spans."""
+        """Return a window whose first row and column are uniformly distributed in these spans."""
         (first, last), (start, end) = spans
         return window(first + int(u_top * (last - first + 1)), start + int(u_left * (end - start + 1)), *self._size)
 
     def _spans(self, height: int, width: int) -> Sequence[tuple[int, int]]:
-        """Return the range of the window's first row, and of its first column, in the image without padding.
+        """Return the ranges of the window's first row and first column, in coordinates of the image without padding.
 
         Raises:
             ImageError: DOES_NOT_FIT: The image with its padding is smaller than the window.
@@ -383,7 +383,7 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
         return math.floor(y), math.floor(x)
 
     def _varied(self, seen: Seen, spans: Sequence[tuple[int, int]], uniforms: Uniforms) -> Words:
-        """Return the first window in which no label is too frequent, or the last one that is sampled."""
+        """Return the first sampled window in which no label is too frequent. If there is none, return the last one."""
         assert seen.labels is not None
         labels = seen.labels()
         for trial, (u_top, u_left, *_) in enumerate(uniforms(0, self.blocks).tolist()):
@@ -598,7 +598,7 @@ class RandomIouCrop(Whether, ImageOp, frozen=True, tag="random_iou_crop"):
         return within(words, boxes)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Return the whole image, which is the window of an image without boxes."""
+        """Return the window of an image without boxes, which is the whole image."""
         return window(0, 0, height, width)
 
     @property

@@ -30,7 +30,7 @@ _MAX_INSET = 0.32
 """Upper bound of a corner's displacement in ``random_warp_perspective``, as a fraction of the image's side."""
 
 _MIN_VISIBLE, _MIN_UPPER, _MIN_LOWER = 9, 2, 3
-"""Minimum numbers of visible points on the body, the upper body and the lower body, for half of the body."""
+"""Minimum numbers of visible points on the whole, upper and lower body that ``half_body_p`` requires."""
 _UPPER_P, _HALF_PADDING = 0.7, 1.5
 
 
@@ -74,11 +74,11 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
     distributed. Rotation, scaling and shear keep the center of the image fixed. The translation is truncated to whole
     pixels. The scales in x and in y are sampled independently.
 
-    With ``"like": "ultralytics"`` and ``"yolox"``, the op reproduces the affine transform that follows a mosaic, and
-    the result has ``height`` x ``width`` pixels. The translation is a fraction of this size and is not truncated.
-    ``ultralytics`` is ``RandomPerspective`` without a perspective: the center of the image moves to the center of the
-    result, and the matrix is computed in float32. ``yolox`` is ``random_affine`` of YOLOX 0.3, which rotates, scales
-    and shears about the upper left corner.
+    With ``"like": "ultralytics"`` or ``"yolox"``, the op reproduces the affine transform that follows a mosaic, and the
+    result has ``height`` x ``width`` pixels. The translation is a fraction of this size and is not truncated.
+    ``ultralytics`` reproduces ``RandomPerspective`` without its perspective transform: the center of the image moves to
+    the center of the result, and the matrix is computed in float32. ``yolox`` reproduces ``random_affine`` of YOLOX
+    0.3, which rotates, scales and shears about the upper left corner.
 
     Args:
         degrees: Maximum rotation angle in either direction, or the minimum and maximum angle, in degrees. Positive
@@ -152,7 +152,10 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
         return {"matrix": [a, b, c, d, e, f], "height": height, "width": width}
 
     def _centered(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the affine matrix of YOLOX or Ultralytics; see ``draw``. Ultralytics' may differ in its last bit."""
+        """Sample the affine matrix of YOLOX or Ultralytics; see ``draw``.
+
+        The matrix may differ from that of Ultralytics in the last bit of each number.
+        """
         (u_angle, *u_translate, u_scale), (_, *u_shear, _) = uniforms(0, 2).tolist()
         real = np.float32 if self.like == "ultralytics" else np.float64
         size = self.height or height, self.width or width
@@ -264,15 +267,16 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
     """Warps a random region around a box of the sample to ``height`` x ``width``, for top-down pose estimation.
 
     The op reproduces mmpose's ``GetBBoxCenterScale``, ``RandomHalfBody``, ``RandomBBoxTransform`` and
-    ``TopdownAffine``, which follow HRNet. It chooses a box of the sample. The region has the center of the box and its
-    sides multiplied by ``box_padding``. The region is then moved, resized and rotated at random, by numbers from a
-    normal distribution that is truncated to one standard deviation. Its shorter side is enlarged to the aspect ratio
-    of the result. The op ``boxes`` removes all other boxes of the sample, with their points and labels.
+    ``TopdownAffine``, which follow HRNet. It chooses a box of the sample. The region has the same center as the box,
+    and its sides are those of the box multiplied by ``box_padding``. The region is then moved, resized and rotated at
+    random, by numbers from a normal distribution that is truncated to one standard deviation. Its shorter side is
+    enlarged to the aspect ratio of the result. The op ``boxes`` removes all other boxes of the sample, with their
+    points and labels.
 
-    With ``half_body_p``, the region can be the bounding box of the visible points on the upper or the lower body, with
-    sides multiplied by 1.5. This requires the fields ``points``, (n, k, 2), and ``visible``, (n, k). At least 9 points
-    must be visible, and at least 2 on the upper body or 3 on the lower body. If both halves have enough points, the
-    upper body is chosen with probability 0.7.
+    With ``half_body_p``, the region can instead contain only the upper or the lower body. Its center is then the mean
+    of the visible points on this half, and its sides are those of their bounding box multiplied by 1.5. This requires
+    the fields ``points``, (n, k, 2), and ``visible``, (n, k). At least 9 points must be visible, and at least 2 on the
+    upper body or 3 on the lower body. If both halves have enough points, the upper body is chosen with probability 0.7.
 
     The op must come before all ops that move pixels. mmpose flips the photo before this op, whereas ``random_flip``
     follows it here. In serving, ``warp`` with ``box`` crops the same region without random changes.
@@ -286,7 +290,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
         scale_p: Probability that the sides are multiplied.
         degrees: Maximum angle of the rotation in either direction, in degrees.
         degrees_p: Probability that the region is rotated.
-        half_body_p: Probability that the region is that of half of the body, if enough points are visible.
+        half_body_p: Probability that the region contains only half of the body, if enough points are visible.
         upper_body, lower_body: Indices of the points of the upper and of the lower body.
         filter, fill: as in ``warp``.
 
@@ -296,7 +300,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
 
     moves: ClassVar[bool] = True
     may_add_color: ClassVar[bool] = False
-    blocks: ClassVar[int] = 3  # random numbers for the box and its half; for the changes; and for their probabilities
+    blocks: ClassVar[int] = 3  # for the box and the half of the body, for the changes, for their probabilities
 
     height: Length
     width: Length
@@ -317,7 +321,9 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
         if self.half_body_p and not (self.upper_body and self.lower_body):
             raise PipelineError('"half_body_p" requires "upper_body" and "lower_body", the indices of points')
         if min((*self.upper_body, *self.lower_body, 0)) < 0 or {*self.upper_body} & {*self.lower_body}:
-            raise PipelineError('"upper_body" and "lower_body" must be different indices of points, at least 0')
+            raise PipelineError(
+                '"upper_body" and "lower_body" must contain indices of points, at least 0, and must not share an index'
+            )
 
     @property
     def sees(self) -> tuple[str, ...]:
@@ -337,7 +343,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
         return super().augment(before, image, key)
 
     def draw(self, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Return the region of the whole image, for an example without annotations."""
+        """Sample the parameters for a box that covers the whole image, as an example without annotations."""
         return self.draw_by(Seen(np.array([[0.0, 0.0, width, height]])), height, width, uniforms)
 
     def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
@@ -373,14 +379,15 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
         return {"matrix": list(matrix), "box": index}
 
     def _half(self, seen: Seen, index: int, u_half: float, u_upper: float) -> tuple[F32, F32] | None:
-        """Return the center and the sides of half of the body, or None if the region is that of the box."""
+        """Return the center and the sides of a region around half of the body, or None to use the box instead."""
         points, visible = seen.points, seen.visible
         if points is None or visible is None or points.ndim != 3 or visible.shape[:2] != points.shape[:2]:
             raise ImageError("BAD_RECORD", '"half_body_p" requires "points" (n, k, 2) and "visible" (n, k)')
         shown = visible.reshape(*points.shape[:2], -1)[index, :, 0]
         if max(*self.upper_body, *self.lower_body) >= len(shown):
             raise ImageError(
-                "BAD_RECORD", f'"upper_body" and "lower_body" refer to points that a box of {len(shown)} points lacks'
+                "BAD_RECORD",
+                f'"upper_body" and "lower_body" must contain indices below {len(shown)}, the number of points per box',
             )
         upper, lower = ([at for at in part if shown[at] > 0] for part in (self.upper_body, self.lower_body))
         is_few = len(upper) < _MIN_UPPER, len(lower) < _MIN_LOWER

@@ -23,8 +23,8 @@ _WITHOUT_MULTIPLE: tuple[Rule, ...] = (
 class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     """Resizes the image to a size that a formula of Pillow, detectron2, MMOCR or transformers computes.
 
-    The formulas keep the aspect ratio and differ in how they round. Therefore, the op ``resize`` would produce one row
-    or column more or less for some sizes. Each formula uses ``size`` in a different way:
+    The formulas keep the aspect ratio and differ in their rounding. For some sizes, the result of the op ``resize``
+    would have one row or column more or less. Each formula uses ``size`` in a different way:
 
     - ``shrink``: the image fits into ``size``, and is never enlarged. Both sides are rounded down, and then up to
       ``multiple`` (Pixtral).
@@ -53,14 +53,15 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
       of ``multiple`` pixels (UltraVBert).
     - ``up``: the longer side is rounded up to ``multiple``, and then the shorter side is computed and rounded up to
       ``multiple`` (Idefics 3).
-    - ``text_max``, ``text_min``, ``text_long``: the longer side becomes at most ``size``, the shorter side at least
-      ``size``, or the longer side becomes ``size``. Then the longer side is limited to ``max_size``, and both sides are
-      rounded to the nearest ``multiple``, with ties to even (text detection of PP-OCRv5).
+    - ``text_max``, ``text_min``, ``text_long``: the longer side becomes at most ``size`` (``text_max``), the shorter
+      side becomes at least ``size`` (``text_min``), or the longer side becomes ``size`` (``text_long``). Then the
+      longer side is limited to ``max_size``, and both sides are rounded to the nearest ``multiple``, with ties to even
+      (text detection of PP-OCRv5).
     - ``text_line``: the height becomes ``size``, and the width is rounded up, limited to ``min_size`` and ``max_size``,
       and rounded to the nearest ``multiple``, with ties to even (``RescaleToHeight`` of MMOCR).
     - ``nearer``: the height becomes ``size``, or the width becomes ``width``, whichever scales the image less. Both
-      sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to 1/32,
-      and then down.
+      sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to a
+      multiple of 1/32, and then down to an integer.
     - ``square``: both sides become ``size``, without keeping the aspect ratio (clips of SmolVLM, with ``again``).
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
     - ``thumbnail_gap``: as ``thumbnail``, but an image that shrinks by a factor of 4 or more is rejected, because
@@ -90,8 +91,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
         draft: Whether a JPEG is also decoded at 1/2, 1/4 or 1/8 of its size (``Image.draft``), as in
             ``image = Image.open(path)``, followed by ``image.thumbnail(size)``. After ``image.convert("RGB")`` or
             ``ImageOps.exif_transpose(image)``, Pillow does not do this. Requires ``reducing_gap``, and in ``decode``
-            ``"apply_exif_orientation": false`` and a color other than ``gray``. Images that Pillow would resize in
-            a mode other than RGB or L, such as a PNG with a palette or with transparency, are rejected.
+            ``"apply_exif_orientation": false`` and a color other than ``gray``. An image is rejected if Pillow would
+            resize it in a mode other than RGB or L. Examples are PNG files with a palette or with transparency.
         again: Whether this op may follow another resize. The pixels are then resampled a second time, as for Idefics 3,
             SmolVLM and Donut.
         filter, antialias, like: as in ``resize``.

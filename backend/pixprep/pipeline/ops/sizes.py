@@ -37,7 +37,7 @@ class BySize(ImageOp, frozen=True, kw_only=True):
 
     @property
     def gap(self) -> ReducingGap | None:
-        """Reduction of the decoded image before the resize."""
+        """Reduction of the decoded image before the resize, or None."""
         return None
 
     def infer(self, image: ImageSpec) -> ImageSpec:
@@ -75,11 +75,11 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     image whose longer side is more than ``max_ratio`` times as long as its shorter side is rejected.
 
     Args:
-        multiple: The height and the width of the result are multiples of this number, which is the model's patch size
-            times its merge size.
+        multiple: Divisor of the height and the width of the result. It is the product of the model's patch size and
+            merge size.
         min_pixels: Minimum number of pixels of the result.
         max_pixels: Maximum number of pixels of the result.
-        frames: Number of identical frames that the model makes of an image, as GLM-4.1V does. ``min_pixels`` and
+        frames: Number of identical frames as which the model processes an image, as in GLM-4.1V. ``min_pixels`` and
             ``max_pixels`` limit the total number of pixels of these frames. ``clip`` is the number of frames of the
             clip, as for Qwen3-VL.
         temporal_patch_size: Number of frames per patch, for ``"frames": "clip"``. To compare the number of pixels with

@@ -49,11 +49,11 @@ class ResizeToTiles(BySize, frozen=True, kw_only=True, tag="resize_to_tiles"):
             tiles.
         choose: Criterion, see above.
         fit: How the image fills the grid: ``stretch`` changes its aspect ratio. ``center`` keeps it, and pads the image
-            with black pixels on all sides (LLaVA-NeXT). ``top_left`` also keeps it, enlarges the image at most to one
-            tile, and pads it with black pixels at the bottom and on the right (Llama 3.2 Vision). ``top_left32`` does
-            the same in float32 (Llama 4); with ``max_scale32``, the image is enlarged to the whole grid. ``inside``
-            is ``top_left`` without the limit of one tile; a result with a side below 10 pixels is rejected (Phi-4).
-        fill: Pixel value of the padding, 0 to 255, if ``fit`` pads the image.
+            on all sides (LLaVA-NeXT). ``top_left`` also keeps it, enlarges the image at most to one tile, and pads it
+            at the bottom and on the right (Llama 3.2 Vision). ``top_left32`` does the same in float32 (Llama 4); with
+            ``max_scale32``, the image is enlarged to the whole grid. ``inside`` is ``top_left`` without the limit of
+            one tile; a result with a side below 10 pixels is rejected (Phi-4).
+        fill: Pixel value of the padding, 0 to 255, if ``fit`` pads the image. Default: 0.
         keep_small: Whether an image that fits into one tile without being shrunk becomes one tile, even if
             ``min_tiles`` is larger (DeepSeek-OCR 2).
         filter, antialias, like: as in ``resize``.
@@ -126,11 +126,11 @@ class _TileOp(OutputOp, frozen=True):
 
 
 class Tiles(_TileOp, frozen=True, tag="tiles"):
-    """Defines an output: the image as square tiles, and optionally a thumbnail, as a batch of images of one size.
+    """Defines an output: the image divided into square tiles, and optionally a thumbnail of the same size.
 
     The shape is ``[tiles, 3, tile_size, tile_size]``, where the number of tiles depends on the image. Tiles are in
-    row-major order. The image before this op must consist of complete tiles, as after ``resize_to_tiles``. For a clip,
-    the tiles of each frame follow those of the frame before.
+    row-major order. The image before this op must consist of complete tiles, as after ``resize_to_tiles``. The tiles of
+    a clip are in the order of its frames.
 
     Args:
         tile_size: Height and width of a tile in pixels.
@@ -138,7 +138,7 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
             ``tile_size`` x ``tile_size`` without keeping the aspect ratio. By default, no thumbnail is added.
         thumbnail_of_one: Whether a thumbnail is also added to an image that is a single tile, as for LLaVA-NeXT.
         omit_one: Whether the tensor of an image that is a single tile is empty, as for DeepSeek-OCR 2, whose model
-            takes the whole image from another output.
+            receives the whole image from a different output.
         thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
             after ``resize_to_tiles``, which is resized again, as for Idefics 3. ``values`` are the finished float32
             values of the tiles, which are resized without antialiasing, as for Phi-4. A GPU engine computes such
@@ -162,11 +162,11 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         if self.max_tiles is not None and self.thumbnail is not None:
             raise PipelineError('"max_tiles" does not support "thumbnail": remove one of them')
         if (self.thumbnail_of == "values") != (self.thumbnail_filter is not None):
-            raise PipelineError('"thumbnail_of": "values" and "thumbnail_filter" require each other')
+            raise PipelineError('"thumbnail_of": "values" and "thumbnail_filter" must be set together')
         least = PROFILES["torch_float"].min_sides
         if self.thumbnail_filter is not None and (self.dtype != "float32" or 2 * self.tile_size < least):
             raise PipelineError(
-                f'"thumbnail_of": "values" requires float32 and a tile_size of at least {-(-least // 2)}'
+                f'"thumbnail_of": "values" requires "dtype": "float32" and a "tile_size" of at least {-(-least // 2)}'
             )
 
     def infer(self, image: ImageSpec) -> TensorSpec:
@@ -201,7 +201,10 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
             order=resize.order,
         )  # without other fields of the resize, such as its region or its random size
         if self.thumbnail_filter and (plan.own or plan.fill_value is not None):
-            raise PipelineError('"thumbnail_of": "values" does not support image statistics and a pad with a value')
+            raise PipelineError(
+                '"thumbnail_of": "values" supports neither a normalize with "scale": "max" or "mean" nor a pad with a '
+                '"value"'
+            )
         if self.thumbnail_of != "photo":
             if resize.is_real:
                 raise PipelineError(
@@ -302,11 +305,12 @@ class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
 class TileTokenCount(NumbersOp, frozen=True, tag="tile_token_count"):
     """Defines an output: the number of image tokens of Phi-4, which its class returns as ``num_img_tokens``.
 
-    The thumbnail has 256 tokens. Each 2 x 2 patches of a tile that are not padding become a token, and each row of
-    tokens ends with one more token. Another 17 tokens separate the parts.
+    The thumbnail has 16 x 16 tokens. In all other tiles, each square of 2 x 2 patches becomes one token, unless it
+    contains only padding. Each row of tokens, also in the thumbnail, ends with one more token. Another token separates
+    the thumbnail from the tiles.
 
     Args:
-        tile_size, patch_size: as in ``tile_mask``, whose thumbnail must be first and present for one tile.
+        tile_size, patch_size: as in ``tile_mask`` with ``"thumbnail": "first"`` and ``"thumbnail_of_one": true``.
         dtype: Dtype of the output.
 
     Example:

@@ -24,7 +24,7 @@ from pixprep.spec import ImageSpec, TensorSpec
 MAX_COLOR = 1e6
 MAX_COLORS = 1 << 12
 _PIXELS_AT_ONCE = 1 << 10
-"""Number of pixels whose distances to all colors are in memory at the same time."""
+"""Number of pixels for which the distances to all colors are computed at once, to limit the memory use."""
 
 
 class PatchPositions(PatchOp, NumbersOp, frozen=True, tag="patch_positions"):
@@ -108,9 +108,9 @@ class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):
 class ColorIds(OutputOp, frozen=True, tag="color_ids"):
     """Defines an output: the index of the nearest color of a palette for each pixel, int64 ``[height * width]``.
 
-    The pixels are in row-major order, and the distance is Euclidean. Of several colors at the same distance, the first
-    one is chosen. The op reproduces ``input_ids`` of the image processor of ImageGPT in transformers. The size of the
-    image must be fixed. A GPU engine computes this output on the CPU.
+    The pixels are in row-major order, and the distance is Euclidean. If several colors have the same distance, the
+    first one is chosen. The op reproduces ``input_ids`` of the image processor of ImageGPT in transformers. The size of
+    the image must be fixed. A GPU engine computes this output on the CPU.
 
     Args:
         colors: Colors of the palette, 1 to 4096 lists with one number per channel, in the units and in the channel
@@ -134,7 +134,7 @@ class ColorIds(OutputOp, frozen=True, tag="color_ids"):
             raise PipelineError(f'each of the "colors" must have three numbers from {-MAX_COLOR:g} to {MAX_COLOR:g}')
 
     def infer(self, image: ImageSpec) -> TensorSpec:
-        """Return the spec of the tensor whose colors are compared."""
+        """Return the spec of the tensor from which the indices are computed."""
         if image.height is None or image.width is None or image.frames is not None or image.channels != 3:
             raise PipelineError("requires an image of a fixed size with three channels, such as after a resize")
         shape = (3, image.height, image.width)
@@ -151,7 +151,7 @@ class _Palette(Operator):
     """Built-in operator on a tensor, which returns the indices of the nearest colors.
 
     Attributes:
-        arguments: Arguments of ``_operator``, from which a copy is created if the operator is unpickled.
+        arguments: Arguments with which ``_operator`` is called again when the operator is unpickled.
     """
 
     arguments: tuple[Any, ...] = ()
@@ -162,7 +162,7 @@ class _Palette(Operator):
 
 @lru_cache(16)
 def _operator(colors: tuple[tuple[float, ...], ...], pixels: int, is_single: bool) -> Operator:
-    """Return the operator on a tensor with this number of pixels. It is cached, so that equal plans are equal."""
+    """Return the operator for a tensor with this number of pixels, cached so that plans compare equal."""
 
     @operator("pixprep.color_ids", version=1, place="tensor", shape=(pixels,), dtype="int64")
     def color_ids(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
@@ -179,7 +179,7 @@ def nearest_colors(
     Args:
         values: Image, float32 (3, height, width).
         colors: Colors with one number per channel.
-        is_single: Whether to compute in float32, as PyTorch does, and not in float64.
+        is_single: Whether to compute in float32, as PyTorch does, instead of float64.
     """
     palette: npt.NDArray[Any] = np.array(colors, np.float32 if is_single else np.float64)
     pixels = values.reshape(3, -1).T

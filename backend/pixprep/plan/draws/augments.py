@@ -61,11 +61,11 @@ class Drawing:
         raise NotImplementedError
 
     def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the parameters of an op that ``sees`` annotations, for an image of this size."""
+        """Sample the parameters of an op that depends on annotations (see ``sees``), for an image of this size."""
         raise NotImplementedError
 
     def keeps(self, words: Words, boxes: F64) -> npt.NDArray[np.bool_] | None:
-        """Return which boxes remain, bool (n,), for these parameters. None means that the op does not remove boxes."""
+        """Return the mask of the boxes that the op keeps, bool (n,), or None if the op does not remove boxes."""
         del words, boxes
         return None
 

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 MAX_CHARS = 80
 MAX_NAME, MAX_VERSION = 128, 1_000_000
 Epoch = NewType("Epoch", int)
-"""Number of an epoch, from 0. A keyword argument of a custom operator with this type receives the current epoch."""
+"""Index of an epoch, from 0. A custom operator receives the current epoch in a keyword argument of this type."""
 Place = Literal["levels", "tensor"]
 Arrays = Literal["numpy", "cupy"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)+")
