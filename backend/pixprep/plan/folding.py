@@ -52,7 +52,7 @@ class Geometry:
             combined into one placement.
         levels: Steps that are applied to the pixel values of the canvas after the geometric steps.
         erasures: Steps that erase rectangles of the tensor.
-        fill: Per-image input that contains the color of the padding. None means that the plan contains the color.
+        fill: Per-image input that contains the color of the padding. None means that the color is constant.
         photo: Steps on the pixel values of the whole image that are applied before the geometric steps. They do not
             move pixels, except for a ``Trim`` and padding that repeats parts of the image.
         most: Maximum height and width of the result in pixels. None means unlimited.

@@ -122,8 +122,8 @@ class Placement(NamedTuple):
         region: Crop (top, left, bottom, right) of the result of the resize. If there are ``margins``, the region does
             not include pixels that have the fill color.
         flips: Whether the region is flipped after the resize, on each axis.
-        at: Position of the region on the canvas. If the region is empty, it is the position that the image would have,
-            which may be outside of the canvas.
+        at: Position of the region on the canvas. If the region is empty, ``at`` is the position of the image, which may
+            be outside of the canvas.
         canvas: Size of the canvas.
         reduction: Map to the decoded pixels. None means that the image was decoded at full size.
         margins: Padding (top, left, bottom, right) that is added to the box before the resize.
@@ -135,8 +135,8 @@ class Placement(NamedTuple):
         leaf: Index of the plan in ``Plan.leaves``, if a random choice selects one of several plans.
         begin: Position in the padded box at which the first resized pixel begins. It is 0 unless the resize has a
             ``roi`` or is ``subpixel``.
-        swaps: Whether the flip on each axis is due to a ``roi`` that ends before it begins. DALI then resizes the axis
-            from the end.
+        swaps: Whether each axis is flipped because the end of the ``roi`` is before its beginning. DALI then resizes
+            the axis from the end.
         thumbnail: Placement of the thumbnail that is added to the tiles of the image, or None.
         cuts: Numbers of rows and columns of the grid of slices into which the canvas is divided.
         frames: Number of frames of the clip. It is 1 for an image.

@@ -313,7 +313,7 @@ class Plan:
         annotation: Mapping[str, Any] | None = None,
         mask: Mask | None = None,
     ) -> Place:
-        """Return the function that places one sample with its random parameters.
+        """Return a function that computes the placements of one sample with its random parameters.
 
         Args:
             numbers: Random numbers of the sample, which are an element of the result of ``draw``, or recorded
@@ -335,7 +335,7 @@ class Plan:
         for name, key in self.sees.items():
             if sample.get(name) is None and (name != "mask" or sample.get("masks") is None):
                 raise PipelineError(
-                    f'{key.split("#")[0]} needs the "{name}" of each sample, but its source has no {name}'
+                    f'{key.split("#")[0]} needs the "{name}" of each sample, but the source has no {name}'
                 )
 
         def place(height: int, width: int, frames: int = 1) -> Placed:

@@ -133,8 +133,8 @@ class PixelBudget(Sizer):
     """Size rule that rounds both sides to multiples of ``factor``, and limits the total number of pixels.
 
     This rule reproduces ``smart_resize`` of transformers. Each side is rounded to the nearest multiple, with ties to
-    even. If the result would have too many or too few pixels, both sides of the image are instead scaled by one factor
-    to reach the limit, and then rounded down or up to multiples.
+    even. If the result would have too many pixels, both sides of the image are instead scaled down to the limit by one
+    factor, and rounded down to multiples. If it would have too few pixels, both sides are scaled up and rounded up.
 
     Attributes:
         factor: Both sides of the result are multiples of this number.

@@ -40,8 +40,8 @@ class TileGrid(Sizer):
               with the smallest amount of padding is chosen (LLaVA-NeXT).
             - ``coverage``: the grid with the minimum number of tiles that represents 90 % of the image's pixels
               (Ovis 2).
-            - ``canvas``: the grid in which the image has the largest size, if at least one grid is larger than the
-              image. If no grid is larger, it is the grid with the closest aspect ratio (PerceptionLM).
+            - ``canvas``: the grid in which the image has the largest size, if the image fits into at least one grid
+              without shrinking. If it does not, ``canvas`` is the grid with the closest aspect ratio (PerceptionLM).
             - ``unscaled``: the smallest grid that contains the image, or, if it has too many tiles, the grid with the
               closest aspect ratio (Phi-4).
         fit: How the image fills the grid. With ``stretch``, the image is stretched. With ``center``, it keeps its

@@ -112,7 +112,7 @@ class Trim(ImageOp, frozen=True, tag="trim"):
     """Crops the margins of a page: the result is the smallest window that contains all dark pixels.
 
     The luma of the image is stretched, so that its minimum becomes 0 and its maximum becomes 255. A pixel is dark if
-    its stretched luma is below the ``threshold``. An image with a constant luma is not cropped. The op reproduces
+    its stretched luma is less than ``threshold``. An image with a constant luma is not cropped. The op reproduces
     ``crop_margin`` of the image processors of Nougat and PP-FormulaNet in transformers.
 
     The op must directly follow ``decode``. Because the size of the result depends on the pixels, the tensor must have a

@@ -24,7 +24,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
 
     The op combines torchvision's ``ToTensor``, which corresponds to the default ``scale`` of 1/255, and ``Normalize``.
     By default, the op computes in float64 and rounds only the result, to the dtype of the tensor. Most training code
-    rounds to float32 after each operation; ``arithmetic`` selects a formula that reproduces such code bit for bit.
+    rounds to float32 after each operation. ``arithmetic`` selects a formula that reproduces such code bit for bit.
 
     Args:
         mean: Mean: one number, or one per channel in the order of the channels.

@@ -76,7 +76,7 @@ class Patches(PatchOp, frozen=True, tag="patches"):
 
     The shape is ``[patches, values]``, where the number of patches depends on the image, and a patch has ``3 *
     temporal_patch_size * patch_size * patch_size`` values. Both sides of the image must be multiples of ``patch_size *
-    merge_size``. The resize writes its result directly to the patches, without an additional copy.
+    merge_size``. The resize writes its result directly into the tensor, without an additional copy.
 
     Args:
         patch_size: Height and width of a patch in pixels.
@@ -84,7 +84,7 @@ class Patches(PatchOp, frozen=True, tag="patches"):
             tensor, as the patch merger of Qwen2-VL requires. Windows, and patches within a window, are in row-major
             order.
         temporal_patch_size: Number of frames per patch. An image is repeated for each frame. The patches of a clip
-            contain its frames in order, and its last frame is repeated to complete the last patch.
+            contain its frames in order. If necessary, the last frame is repeated to complete the last patches.
         max_patches: Fixed number of patches per tensor. If an image has fewer patches, its tensor is padded with zeros.
             Default: no padding.
         layout: Order of the values within a patch: ``chw`` (channel, frame, row, column), ``tchw`` (frame, channel,

@@ -347,7 +347,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
         return self.draw_by(Seen(np.array([[0.0, 0.0, width, height]])), height, width, uniforms)
 
     def draw_by(self, seen: Seen, height: int, width: int, uniforms: Uniforms) -> Words:
-        """Sample the affine matrix, which maps points of the image to the result, and the index of the box.
+        """Sample the index of the box, and the affine matrix that maps points of the image to the result.
 
         Returns:
             ``{"matrix": [1.0, 0.1, 3.2, -0.1, 1.0, 2.0], "box": 0}``

@@ -48,9 +48,10 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``half``: both sides are scaled so that the shorter one is at least ``size`` and the longer one at most
       ``max_size``, halved, and rounded to ``multiple`` (GLM-Image). The longer side may be at most four times as long
       as the shorter one.
-    - ``idefics3``: the longer side becomes ``size``, at most 4096, and the other one an even number (Idefics 3).
-      ``idefics3_capped`` subtracts ``multiple`` from ``size`` until the image is split into at most ``max_tiles`` tiles
-      of ``multiple`` pixels (UltraVBert).
+    - ``idefics3``: the longer side becomes ``size``, and the shorter side is rounded up to an even number. If ``size``
+      exceeds 4096, both sides are then scaled down, so that the longer side is 4096 (Idefics 3). ``idefics3_capped``
+      subtracts ``multiple`` from ``size`` until the image is split into at most ``max_tiles`` tiles of ``multiple``
+      pixels (UltraVBert).
     - ``up``: the longer side is rounded up to ``multiple``, and then the shorter side is computed and rounded up to
       ``multiple`` (Idefics 3).
     - ``text_max``, ``text_min``, ``text_long``: the longer side becomes at most ``size`` (``text_max``), the shorter

@@ -70,9 +70,10 @@ class ResizeToPixels(BySize, frozen=True, kw_only=True, tag="resize_to_pixels"):
     """Resizes the image to a height and width that are multiples of a number, with a limited total number of pixels.
 
     The size equals that of ``smart_resize`` in Hugging Face transformers, in the processors of Qwen2-VL and related
-    models. Each side is rounded to the nearest multiple, with ties to even. If the result has more than ``max_pixels``
-    or fewer than ``min_pixels``, both sides are scaled by the same factor and rounded down or up, respectively. An
-    image whose longer side is more than ``max_ratio`` times as long as its shorter side is rejected.
+    models. Each side is rounded to the nearest multiple, with ties to even. If the result has more than ``max_pixels``,
+    both sides are scaled down by the same factor and rounded down. If it has fewer than ``min_pixels``, both sides are
+    scaled up by the same factor and rounded up. An image whose longer side is more than ``max_ratio`` times as long as
+    its shorter side is rejected.
 
     Args:
         multiple: Divisor of the height and the width of the result. It is the product of the model's patch size and

@@ -56,7 +56,7 @@ class PatchPositions(PatchOp, NumbersOp, frozen=True, tag="patch_positions"):
 
 
 class SecondsPerPatch(NumbersOp, frozen=True, tag="seconds_per_patch"):
-    """Defines an output: the length of a patch of a clip along the time axis in seconds, float32 ``[1]``.
+    """Defines an output: the duration in seconds of a patch of a clip, float32 ``[1]``.
 
     It is ``temporal_patch_size`` divided by the number of selected frames per second of the clip, as in
     ``second_per_grid_ts`` of Qwen2.5-VL. The length of the clip is the number of its frames, divided by the frame rate
@@ -81,7 +81,7 @@ class SecondsPerPatch(NumbersOp, frozen=True, tag="seconds_per_patch"):
 
 
 class TokenCount(PatchOp, NumbersOp, frozen=True, tag="token_count"):
-    """Defines an output: the number of image tokens, which is the number of merge windows of the image, ``[1]``.
+    """Defines an output: the number of image tokens, ``[1]``, which equals the number of merge windows of the image.
 
     A prompt contains this number of placeholders for the image. For Gemma 4, the output corresponds to
     ``num_soft_tokens_per_image``.

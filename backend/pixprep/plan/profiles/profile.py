@@ -174,8 +174,8 @@ class Profile:
             no effect. Empty if the library never antialiases.
         antialias: Default of the op's field ``antialias``.
         rounding: Default rounding of a side that is computed from the other side.
-        subpixel: Default of the op's field ``subpixel``. None means that the field is not supported or, if
-            ``takes_scale`` is true, that its default is false.
+        subpixel: Default of the op's field ``subpixel``. If it is None and ``takes_scale`` is true, the default is
+            false. If it is None and ``takes_scale`` is false, the field is not supported.
         takes_scale: Whether the library accepts a scale (OpenCV's ``fx`` and ``fy``). If so, the op's field
             ``subpixel`` uses this scale.
         real: Filters whose results are float32 and not rounded.

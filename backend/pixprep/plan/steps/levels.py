@@ -83,7 +83,7 @@ class Trim(Step, frozen=True):
     The luma is stretched, so that its minimum becomes 0 and its maximum becomes 255. A pixel is dark if its stretched
     luma is below the threshold. An image with a constant luma does not change.
 
-    The size of the result is known only after the image is decoded. Geometric steps are therefore placed again after
+    The size of the result is known only after the image is decoded. The placement is therefore computed again after
     this step, which must be the first one.
 
     Attributes:

@@ -322,7 +322,7 @@ def operator(
     arrays: Arrays | Sequence[Arrays] = "numpy",
     motion: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Decorate a function, so that pipelines can use it as a custom operator.
+    """Turn a function into a custom operator that pipelines can use.
 
     >>> import numpy as np, pixprep as pp
     >>> @pp.operator("acme.darker", version=1)
@@ -344,8 +344,8 @@ def operator(
     message to the client, raise ``ImageError("OPERATOR", message)``.
 
     Args:
-        name: Name of the operator in pipeline files, such as ``acme.denoise``. It has at least two parts, which are
-            joined by dots.
+        name: Name of the operator in pipeline files, such as ``acme.denoise``. It consists of at least two parts,
+            separated by dots.
         version: Version of the operator, an integer of at least 1. A pipeline file requires exactly the version that it
             specifies.
         place: Input of the function. ``levels``: the image after its geometry, uint8 (height, width, channels), RGB or
