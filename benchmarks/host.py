@@ -195,7 +195,7 @@ class Request:
         return {"tensor"}
 
     def is_cancelled(self) -> bool:
-        """Return False: the client still waits."""
+        """Return False, because the client still waits for the response."""
         return False
 
 

@@ -47,7 +47,7 @@ def photos(count: int) -> list[bytes]:
 
 
 def mask(seed: int) -> bytes:
-    """Return a PNG with 21 class numbers in areas of constant color."""
+    """Return a PNG mask of 6 x 8 rectangles, which contain class numbers from 0 to 20."""
     small = np.random.default_rng(seed).integers(0, 21, (6, 8), dtype=np.uint8)
     memory = io.BytesIO()
     Image.fromarray(small).resize((WIDTH, HEIGHT), Image.Resampling.NEAREST).save(memory, "PNG")
@@ -55,14 +55,14 @@ def mask(seed: int) -> bytes:
 
 
 def boxes(seed: int) -> dict[str, Any]:
-    """Return eight boxes with labels."""
+    """Return eight random boxes with their labels."""
     rng = np.random.default_rng(seed)
     corners = rng.uniform(0, (WIDTH / 2, HEIGHT / 2), (8, 2))
     return {"boxes": np.hstack([corners, corners + 100]).astype(np.float32), "labels": np.arange(8)}
 
 
 def engine(encoded: list[bytes]) -> Iterator[int]:
-    """Yield the number of images per batch of the serving pipeline."""
+    """Run batches of the serving pipeline without end, and yield the number of images in each batch."""
     ops = [pp.decode(), pp.resize(256), pp.center_crop(SIDE), *END]
     with pp.Engine(pp.Pipeline(ops), threads=1) as made:
         while True:
@@ -70,7 +70,7 @@ def engine(encoded: list[bytes]) -> Iterator[int]:
 
 
 def loader(samples: Any, *ops: Any, **options: Any) -> Iterator[int]:
-    """Yield the number of samples per batch of a Loader."""
+    """Run a Loader without end, and yield the number of samples in each batch."""
     serving = [pp.resize(256, only="serving"), pp.center_crop(SIDE, only="serving")]
     pipeline = pp.Pipeline([pp.decode(), *ops[:-2], *serving, *ops[-2:]]).for_training()
     with pp.Loader(samples, pipeline, batch_size=BATCH, shuffle=True, threads=1, **options) as made:
@@ -80,7 +80,7 @@ def loader(samples: Any, *ops: Any, **options: Any) -> Iterator[int]:
 
 
 def cases(folder: Path) -> dict[str, Callable[[], Iterator[int]]]:
-    """Return a function per workload that returns an endless iterator over the sizes of its batches."""
+    """Return, for each workload, a function that returns an endless iterator over the sizes of its batches."""
     encoded = photos(4 * BATCH)
     for index, photo in enumerate(encoded):
         path = folder / "files" / f"class{index % 4}" / f"{index}.jpg"
@@ -98,7 +98,7 @@ def cases(folder: Path) -> dict[str, Callable[[], Iterator[int]]]:
 
 
 def measure(batches: Iterator[int], count: int) -> tuple[float, float, float]:
-    """Return the CPU time under the lock and without it, in ms per sample, and the number of releases per sample."""
+    """Return the CPU time per sample with the lock and without it, in ms, and how often a sample releases the lock."""
     library = ctypes.CDLL(os.environ[PRELOADED])
     for function in (library.total_unlocked_ns, library.total_releases):
         function.restype = ctypes.c_longlong
@@ -115,13 +115,13 @@ def measure(batches: Iterator[int], count: int) -> tuple[float, float, float]:
 
 
 def say(line: str) -> None:
-    """Write a line at once."""
+    """Write a line, and flush the standard output."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 
 
 def main(count: int) -> None:
-    """Print one row per workload."""
+    """Measure all workloads, and print a table with one row per workload."""
     with tempfile.TemporaryDirectory() as folder:
         say("| workload | CPU time, ms per sample | under the lock, ms | releases per sample | cores |")
         say("|---|--:|--:|--:|--:|")
@@ -133,7 +133,7 @@ def main(count: int) -> None:
 
 
 def preloaded(folder: str) -> int:
-    """Compile the library, and run this script with it."""
+    """Compile the library, run this script with the library preloaded, and return its exit status."""
     library = str(Path(folder) / "unlocked.so")
     source = Path(__file__).with_name("unlocked.c")
     subprocess.run(["gcc", "-O2", "-shared", "-fPIC", source, "-o", library, "-ldl"], check=True)

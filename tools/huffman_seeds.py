@@ -19,7 +19,7 @@ def main() -> None:
     (folder / "seeds").mkdir(parents=True, exist_ok=True)
     words = "".join(f'"\\xff\\x{marker:02x}"\n' for marker in MARKERS)
     (folder / "dictionary").write_text(words, encoding="ascii")
-    ImageFile.MAXBLOCK = 1 << 20  # else Pillow cannot write noise at quality 100
+    ImageFile.MAXBLOCK = 1 << 20  # otherwise, Pillow cannot write noise at quality 100
     random, choices = np.random.default_rng(0), itertools.cycle(range(256))
     options = itertools.product(SIZES, (2, 60, 100), (0, 1, 2), TABLES, (0, 2), ("RGB", "L"))
     for number, ((height, width), quality, subsampling, tables, interval, mode) in enumerate(options):

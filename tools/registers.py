@@ -1,7 +1,7 @@
 """Print the resources that the CUDA kernels use on each GPU: registers, shared memory, and spilled registers.
 
-    PYTHONPATH=tests python tools/registers.py           every GPU, 7 minutes of processor time
-    PYTHONPATH=tests python tools/registers.py 75 90     GPUs of these compute capabilities, times 10
+    PYTHONPATH=tests python tools/registers.py           every GPU (7 minutes of CPU time)
+    PYTHONPATH=tests python tools/registers.py 75 90     GPUs with the compute capabilities 7.5 and 9.0
 
 The table shows the minimum and maximum per GPU and kernel over all sets of options, as NVRTC's assembler reports them.
 The exit status is 1 if a kernel spills registers.

@@ -1,6 +1,6 @@
 """Training recipes of well-known papers and libraries as pixprep pipelines.
 
-    python recipes.py                  list the recipes and the number of ops of each
+    python recipes.py                  list the recipes and their numbers of ops
     python recipes.py simclr           print one recipe as a pipeline file
 
 docs/training-recipes.md describes the recipes and the differences from the originals. A recipe has only the training
@@ -22,7 +22,7 @@ SIDES = tuple(range(480, 801, 32))
 
 
 class Recipe(NamedTuple):
-    """The ops of a recipe after ``decode``, and the arguments of its Loader."""
+    """Ops after the first op, arguments of the Loader, and the first op, which decodes."""
 
     ops: list[Op]
     loader: Mapping[str, Any] = MappingProxyType({})
@@ -34,19 +34,19 @@ class Recipe(NamedTuple):
 
 
 def tensor(**fields: Any) -> list[Op]:
-    """Return the normalization with ImageNet's mean and standard deviation, and the output."""
+    """Return the normalization with ImageNet's mean and standard deviation, followed by the op ``tensor``."""
     return [pp.normalize(), pp.tensor(only="training", **fields)]
 
 
 def timm(policy: Op, *, erasing: float) -> list[Op]:
-    """Return timm's transform with an augmentation policy."""
+    """Return the ops of timm's training transform with an augmentation policy."""
     crop = pp.random_resized_crop(224, filter="bicubic")
     erase = [pp.random_erasing(erasing, value="random")] if erasing else []
     return [crop, pp.random_flip(), policy, *tensor(), *erase]
 
 
 def contrast(size: int, jitter: Op, *, blur: float, solarize: float = 0.0, scale: tuple[float, float]) -> list[Op]:
-    """Return the view of a contrastive method: a crop, color jitter, gray, blur and solarization."""
+    """Return the ops of one view of a contrastive method: crop, flip, color jitter, gray, blur and solarization."""
     kernel = size // 20 * 2 + 1
     ops = [
         pp.random_resized_crop(size, scale=scale, filter="bicubic"),
@@ -59,12 +59,15 @@ def contrast(size: int, jitter: Op, *, blur: float, solarize: float = 0.0, scale
 
 
 def detection(*ops: Op, **boxes: Any) -> list[Op]:
-    """Return the ops of a detector, followed by its outputs."""
+    """Return the given ops, followed by the boxes and the tensor of a detector."""
     return [*ops, pp.boxes(only="training", **boxes), *tensor()]
 
 
 def fit(which: str) -> Op:
-    """Return the resize before a mosaic: both sides fit into 640 pixels, or the longer one is rounded up to them."""
+    """Return the resize before a mosaic, which scales the longer side to 640 pixels.
+
+    With ``longer``, the other side is rounded up.
+    """
     if which == "longer":
         return pp.resize(640, side="longer", rounding="up", like="opencv")
     return pp.resize(height=640, width=640, mode="fit", like="opencv")

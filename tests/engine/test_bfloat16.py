@@ -16,7 +16,7 @@ SIZE = pp.resize(height=33, width=47)
 
 
 def by_integers(values):
-    """Return the bits of float32 values after rounding to bfloat16, computed with integers."""
+    """Round float32 values to bfloat16 with integer arithmetic, and return the bits."""
     words = values.view(np.uint32).astype(np.uint64)
     return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -32,7 +32,7 @@ def test_float32_values_are_rounded_to_the_nearest_bfloat16_with_ties_to_even():
 
 
 def test_float64_values_are_rounded_only_once():
-    above_a_tie = 1 + 2.0**-8 + 2.0**-40  # its float32 is a tie, which would be rounded down
+    above_a_tie = 1 + 2.0**-8 + 2.0**-40  # as a float32, this value is a tie, which is rounded down
     assert to_bfloat16(above_a_tie) == np.float32(1 + 2.0**-7)
     assert to_bfloat16(np.float32(above_a_tie)) == np.float32(1)
 
@@ -57,7 +57,7 @@ def test_a_tensor_has_the_rounded_values_of_a_float32_tensor(case):
     outputs = [pp.tensor(dtype="bfloat16", name="short", **fields), pp.tensor(name="long", **fields)]
     found = ask([*ops, *outputs], png(scene(70, 101)))
     assert found["short"].dtype == np.uint16
-    # the float32 values are already rounded once, and few of them are then close to a tie
+    # the float32 values have already been rounded once; this changes the result only for values close to a tie
     assert np.abs(to_bfloat16(found["long"]) - bfloat16_floats(found["short"])).max() <= 2**-7
     assert np.mean(bfloat16_bits(found["long"]) != found["short"]) < 1e-3
 
@@ -104,7 +104,7 @@ def test_an_exported_array_is_bfloat16_and_shares_its_memory_until_the_importer_
     assert ctypes.c_void_p.from_address(at).value == array.ctypes.data
     assert ctypes.c_uint8.from_address(at + 20).value == 4  # kDLBfloat
     assert ctypes.c_uint8.from_address(at + 21).value == 16
-    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dlpack")  # as Triton does
+    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), b"used_dlpack")  # Triton also renames it
     del capsule
     assert getrefcount(array) == count + 1
     free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(ctypes.c_void_p.from_address(at + 56).value)

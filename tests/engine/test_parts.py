@@ -127,7 +127,7 @@ def test_fast_chroma_decodes_complete_images_only(kind):
 @pytest.mark.parametrize("progressive", [False, True])
 def test_the_longest_codes_and_values_are_decoded(monkeypatch, progressive):
     """Noise at quality 100 has Huffman codes of 16 bits and values of 10 bits."""
-    monkeypatch.setattr(ImageFile, "MAXBLOCK", 1 << 20)  # else Pillow cannot write it
+    monkeypatch.setattr(ImageFile, "MAXBLOCK", 1 << 20)  # Pillow needs this limit to write such a large file
     for kind, seed in ((each, seed) for each in SAMPLINGS for seed in range(3)):
         pixels = 255 * np.random.default_rng(seed).integers(0, 2, (70, 90, 3), np.uint8)
         encoded = jpeg(pixels, quality=100, subsampling=SAMPLINGS[kind], progressive=progressive)
@@ -365,14 +365,17 @@ def test_only_the_region_is_written():
 
 @pytest.mark.parametrize(("side", "is_part"), [(120, False), (181, False), (182, True)])
 def test_small_images_are_decoded_completely(monkeypatch, side, is_part):
-    """An image of 181 x 181 has 32,761 pixels, and one of 182 x 182 has 33,124."""
+    """The limit is 32,768 pixels. An image of 181 x 181 has 32,761 pixels, and one of 182 x 182 has 33,124."""
     monkeypatch.undo()
     assert (pixels_or_error(jpeg(scene(side, side), subsampling=0))[:9] == 77).all() == is_part
 
 
 @pytest.mark.parametrize(("left", "is_part"), [(82, False), (83, True)])
 def test_a_region_that_omits_few_pixels_is_not_used(monkeypatch, left, is_part):
-    """The region begins one column before the crop, so it omits 81 or 82 columns of 200 pixels."""
+    """A region must save at least 16,384 pixels.
+
+    The region begins one column before the crop, so it omits 81 or 82 columns of 200 pixels each.
+    """
     monkeypatch.undo()
     cropped = pp.Pipeline([pp.decode(), pp.crop(1, left, 198, 199 - left), pp.tensor()])
     assert (pixels_or_error(jpeg(scene(200, 200), subsampling=0), cropped)[:, :64] == 77).all() == is_part

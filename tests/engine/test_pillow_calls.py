@@ -64,7 +64,7 @@ def shrunk(rng, image, size, name):
 
 
 def encoded(image, kind, index):
-    """Encode an image; the JPEGs have different chroma sampling, and every third is progressive."""
+    """Encode an image. The chroma subsampling of a JPEG depends on ``index``, and every third JPEG is progressive."""
     file, fields = io.BytesIO(), {"compress_level": 1} if kind == "PNG" else {}
     if kind == "JPEG":
         fields = {"quality": 70, "progressive": index % 3 == 0, "subsampling": index % 3}
@@ -75,7 +75,7 @@ def encoded(image, kind, index):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("kind", "draft"), [("PNG", False), ("JPEG", False), ("JPEG", True)])
 def test_a_thumbnail_with_a_reducing_gap_is_reproduced(kind, draft, seed):
-    """``Image.reduce`` and ``Image.draft`` change the pixels of nearly every image before the resize."""
+    """Pillow calls ``reduce`` and ``draft`` before it resizes, which changes the pixels of nearly every thumbnail."""
     rng, changed, whole = np.random.default_rng(seed), 0, scene(300, 300).repeat(3, 0).repeat(4, 1)
     for index in range(10):
         height, width = map(int, rng.integers(20, (900, 1200)))

@@ -1,4 +1,4 @@
-"""Tests that ``pixel_mask`` is 1 where a tensor contains the image, and that ``constant`` repeats its numbers."""
+"""Tests that ``pixel_mask`` is 1 where a tensor contains the image, and that ``constant`` outputs its numbers."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from support.asking import ask
 from support.images import png
 
 WHITE = [png(np.full((height, width, 3), 255, np.uint8)) for height, width in ((50, 90), (31, 20), (64, 64))]
-"""Images that differ from black padding in every pixel."""
+"""White images, in which every pixel differs from black padding."""
 PADDED = {
     "corner": [pp.resize(32, side="longer"), pp.pad(height=48, width=40, anchor="top_left")],
     "center and flip": [pp.letterbox(height=48, width=40, fill=0), pp.flip("horizontal")],

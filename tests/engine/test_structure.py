@@ -186,7 +186,7 @@ def test_megabytes_of_markers_cost_milliseconds(cut, filler):
 
 
 def test_scans_are_counted_like_the_markers_that_a_regular_expression_finds():
-    """The bytes 00, 01, D0 to D8 and FF after FF do not begin a segment."""
+    """The byte FF does not begin a segment if the next byte is 00, 01, D0 to D8 or FF."""
     marker, rng, found = re.compile(rb"\xff[\x02-\xcf\xd9-\xfe]"), np.random.default_rng(0), 0
 
     def is_above(data, at, max_scans, max_segments):

@@ -303,7 +303,7 @@ def test_a_mask_of_tiles_has_a_one_for_each_pixel_of_each_tile_and_of_the_thumbn
 
 
 def cubic(length, size):
-    """Return the weights of a cubic interpolation without antialiasing, a = -0.75, as a matrix (size, length)."""
+    """Return the weights of a cubic interpolation (a = -0.75) without antialiasing, as a matrix (size, length)."""
     weights = np.zeros((size, length))
     for row in range(size):
         at = (row + 0.5) * length / size - 0.5

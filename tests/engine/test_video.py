@@ -274,7 +274,7 @@ def test_evenly_spaced_clips_are_rows_of_one_tensor(sample, wanted, layout):
 
 
 def test_clips_of_steps_equal_mmaction2():
-    """The offsets of SampleFrames(test_mode=True) of mmaction2 1.2: multiples of a float64, rounded to even."""
+    """SampleFrames(test_mode=True) of mmaction2 1.2 rounds multiples of a float64 to integers, with ties to even."""
     for count, frames, step, clips in product((1, 3, 40, 77, 250, 301), (2, 8, 32), (1, 2, 7), (1, 2, 3, 10, 30)):
         last = max(count - (frames - 1) * step - 1, 0)
         offsets = np.round(np.arange(clips) * (last / (clips - 1))).astype(int) if clips > 1 else np.array([last // 2])
@@ -294,7 +294,7 @@ def test_clips_of_steps_equal_mmaction2():
 
 
 def test_clips_of_windows_equal_pytorchvideo():
-    """ConstantClipsPerVideoSampler and UniformTemporalSubsample of PyTorchVideo 0.1.5, with the times of a file."""
+    """The expected frames are those of ConstantClipsPerVideoSampler and UniformTemporalSubsample (version 0.1.5)."""
     for count, seconds, clips, rate in product(
         (40, 77, 301), (1, 1.28, 2.5), (1, 3, 10), (25, 30, Fraction(24000, 1001))
     ):

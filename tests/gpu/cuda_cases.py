@@ -18,7 +18,7 @@ from pixprep.plan.profiles.windows import Passes, Windows
 from pixprep.spec import Like
 
 PASSES = [passes for passes in get_args(Passes) if passes not in ("fixed", "float_pairs")]
-"""``float_pairs`` resizes float32 values, which ``value_plans`` covers."""
+"""Passes of resizes of pixel values. ``value_plans`` covers ``float_pairs``, which resizes float32 values."""
 REAL = ("real", "lerp")
 """Passes whose results are not rounded to pixel values."""
 SIZES = [(1, 1), (1, 90), (77, 1), (40, 40), (64, 97), (131, 58), (37, 53), (200, 33), (6, 300), (290, 9), (40, 1300)]
@@ -50,7 +50,7 @@ def cases(*, every=1):
 
 
 def resizes():
-    """Return the options of every resize of pixel values."""
+    """Yield the options of every resize of pixel values."""
     for like in (like for like in get_args(Like) if not PROFILES[like].takes_real):
         for name, antialias in PROFILES[like].methods:
             yield {"like": like, "filter": name, "antialias": antialias}
@@ -117,9 +117,10 @@ def _types():
 
 
 def special_tensors():
-    """Return plans whose tensors have a fourth channel, only one of three channels, or padding of any value.
+    """Yield plans whose tensors have four channels, one channel of a color image, or padding with any value.
 
-    The three channels are not equal here, so the kernels write the first channel.
+    The plans with one channel omit the conversion to gray. The kernels must then write the first of three different
+    channels.
     """
     for like, dtype in (("pillow", "float16"), ("opencv", "float32"), ("tensorflow", "float32")):
         padded = pp.pad(45, 50, value=(-1, 0.3, 300))
@@ -153,7 +154,7 @@ def _real():
 
 
 def patch_cases():
-    """Yield pairs of (plan, images) for tensors of patches, tiles and slices. The images fit the plan."""
+    """Yield pairs of (plan, images) for patches, tiles and slices. Images that the plan rejects are omitted."""
     for index, plan in enumerate(_patched()):
         batch = []
         for image in images(index, len(plan.channels)):

@@ -124,7 +124,7 @@ def prepare(plan, images, outs, *, room, placements=None, **options):
 
 
 def empty(plan, placements, value):
-    """Return a tensor for each placement, in which every value is ``value``."""
+    """Return one tensor per placement, filled with ``value``."""
     return [np.full(plan.spec.shape_of(*each.views), value, plan.spec.array_dtype) for each in placements]
 
 
@@ -175,9 +175,9 @@ def expected(plan, images, placements=None):
 
 
 def sanitized(folder):
-    """Run every seventh case, each time with a different geometry, all patches, and lists of steps on pixel values.
+    """Run every seventh resize, all patches, and all lists of steps on pixel values under sanitizers.
 
-    An access outside the arrays ends the process with a report.
+    The stride of seven selects different geometries. An access outside the arrays ends the process with a report.
     """
     from gpu.cuda_cases import cases, patch_cases, synthetic_library  # noqa: PLC0415  (only this program runs them)
     from gpu.level_cases import cases as level_cases  # noqa: PLC0415

@@ -59,7 +59,7 @@ class Driver:
         self.streams = library.seen_streams
 
     def _play(self, parser, codec, payload, size, time, flags, out):  # noqa: PLR0917  (C has no names)
-        for stream in [*fake_cupy.Stream.alive]:  # the copy of a frame follows the work queued earlier in its stream
+        for stream in [*fake_cupy.Stream.alive]:  # a frame is copied after the earlier work of its stream
             stream.drain()
         out.contents.error = self.fault
         self.seen.add(flags)

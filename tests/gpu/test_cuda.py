@@ -179,7 +179,7 @@ WRONG_ORDERS = {
 @needs_compiler
 @pytest.mark.parametrize("name", WRONG_ORDERS)
 def test_the_comparison_of_patches_detects_a_wrong_order(folder, name):
-    """As a negative control, a term of the position of a value is wrong."""
+    """Negative control: one term of the formula for the position of a value is wrong."""
     plan, batch = next(patch_cases())
     code = launch.code(plan)
     before, after = WRONG_ORDERS[name]

@@ -217,7 +217,7 @@ def test_the_page_lists_the_ops_that_the_cpu_runs(module):
     checked, found = set(), set()
     for entry in (dict(each) for each in smallest()):
         name = entry.pop("op")
-        with suppress(pp.PipelineError):  # the op does not support these neighbors
+        with suppress(pp.PipelineError):  # the op cannot be combined with a resize and a tensor
             both = [pp.resize(height=99, width=99), getattr(pp, name)(**entry)]
             order = -1 if name == "trim" else 1  # trim must directly follow decode
             pipeline = pp.Pipeline([pp.decode(), *both[::order], pp.tensor()])
@@ -265,7 +265,7 @@ def test_a_failed_step_does_not_stop_the_next_and_rows_are_written_at_once(modul
 
 
 def test_every_step_of_every_call_exists_with_the_files_that_it_runs(module):
-    """The hour begins with the order of the streams, because the engine's waits depend on its result."""
+    """The step ``stream order`` runs first, because its result determines where the engine waits."""
     hour = module("hour")
     assert next(iter(hour.CALLS)) == "first"
     assert hour.CALLS["first"][0] == ("stream order",)

@@ -384,7 +384,7 @@ def test_a_chain_runs_on_the_cpu_before_a_pipeline_on_the_gpu():
 
 
 def test_a_plan_without_cuda_kernels_has_the_pixels_of_the_cpu_engine(gpu):  # noqa: ARG001
-    """The CPU decodes such images, at reduced size if the pipeline allows it, and all tensors are on the GPU."""
+    """The CPU decodes such images, at reduced size if the pipeline allows it, and the tensors are copied to the GPU."""
     tensors = [pp.tensor(name="photo"), pp.clahe(from_="small", only="serving"), pp.tensor(name="levels")]
     pipeline = pp.Pipeline([pp.decode(reduced=True), pp.resize(height=30, width=40, name="small"), *tensors])
     images = [*mixed(), jpeg(300, 200, progressive=True), jpeg(640, 480, 3)]

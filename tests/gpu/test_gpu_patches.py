@@ -1,4 +1,4 @@
-"""Tests that patches, tiles and slices for vision-language models, from an engine on a GPU, equal the CPU's."""
+"""Tests that a GPU engine returns the patches, tiles and slices of vision-language models that a CPU engine returns."""
 
 import sys
 
@@ -57,7 +57,7 @@ def test_inputs_of_vision_language_models_equal_the_cpu_and_are_joined_on_the_gp
     images += [b"no image", with_exif(6), png(noise(70, 66)), jpeg(20, 300)]
     with on_gpu(pipeline, damage="strict") as engine, pp.Engine(pipeline) as cpu:
         ours, theirs = engine.run_batch(images), cpu.run_batch(images)
-        assert not caplog.records  # the fast kernels are used
+        assert not caplog.records  # a warning would report that the fast kernels are not used
         assert not pipeline.plan.unsupported_by_cuda
         same(ours, theirs)
     for output in pipeline.outputs:
@@ -66,7 +66,7 @@ def test_inputs_of_vision_language_models_equal_the_cpu_and_are_joined_on_the_gp
 
 
 def test_a_missing_thumbnail_is_detected_before_an_engine_starts(monkeypatch):
-    """As a negative control, the kernels compute the tiles of the two compared images without their thumbnails."""
+    """Negative control: in the comparison at the start, the kernels compute the tiles without the thumbnails."""
     kernel = sys.modules["pixprep.gpu.kernel"]
 
     def without(spec, images, placements, tensors):

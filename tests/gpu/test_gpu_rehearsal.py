@@ -36,10 +36,10 @@ def run(command, **environment):
 
 
 OTHERS = "test_every_case_equals", "test_the_pixels_of_every", "test_rates_compared"
-"""Tests that test_cuda.py and test_gpu_hour.py cover."""
+"""Parts of the names of tests that are not run here, because test_cuda.py and test_gpu_hour.py cover them."""
 RECORDED = {"clips": {"clips"}, "decode": set(), "engine": {"damage inside a scan", "device memory"}, "kernel": set()}
 RECORDED["loader"] = {"device memory"}
-"""Sections that the tests of each file record. tests/serving/server/test_served.py runs the tests of test_served.py."""
+"""Sections that each test file records in its results. tests/serving/server/test_served.py rehearses test_served.py."""
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -64,13 +64,13 @@ SECOND = [
 
 
 def frames(channels=3):
-    """Return noise of many sizes. Two images have the same size."""
+    """Return noise images of many sizes. Two of them have the same size."""
     rng = np.random.default_rng(4)
     return [rng.integers(0, 256, (*size, channels), np.uint8) for size in [*SIZES, SIZES[3]]]
 
 
 def compare(pipeline, images, places=None):
-    """Compare the tensors and the errors of the mocked GPU with those of the CPU engine."""
+    """Compare a mocked GPU with the CPU engine, and return the numbers of launches and waits."""
     with on_gpu(pipeline) as ours, pp.Engine(pipeline, odd_range=True) as theirs:
         assert isinstance(ours._kernels["tensor"], sys.modules["pixprep.gpu.staged"].StagedGpuKernel)
         COUNTS.clear()

@@ -209,8 +209,9 @@ OPS = {
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("name", OPS)
 def test_images_of_all_sizes_share_the_launches_of_their_chunk(name):
-    """Each of the two chunks needs one upload, and one wait at its end. If the CPU runs the plan, only each tensor is
-    copied to the GPU.
+    """Each of the two chunks needs one upload, and one wait at its end.
+
+    If the CPU runs the plan, the only copies are those of the tensors.
     """
     ops, expected = OPS[name]
     images = [jpeg(30 + index, 40 + 3 * index % 64, index) for index in range(128)]
@@ -307,7 +308,7 @@ def test_a_kernel_that_is_called_again_does_not_wait_for_its_last_upload(gpu):
 
 @pytest.mark.parametrize(("ops", "decoders"), [([], 1), ([pp.clahe()], 0)], ids=["GPU", "CPU"])
 def test_a_closed_engine_has_no_threads_and_no_decoder(gpu, ops, decoders):
-    """If the CPU runs the plan, there is never a decoder of nvImageCodec."""
+    """If the CPU runs the plan, the engine does not create a decoder of nvImageCodec."""
     before = threading.active_count()
     with on_gpu(PIPELINE.inserting(*ops) if ops else PIPELINE, threads=2) as engine:
         engine.run_batch(mixed())

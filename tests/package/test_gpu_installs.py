@@ -75,7 +75,7 @@ def test_cupy_matches_this_numpy(cupy):
 
 @pytest.mark.parametrize("capability", cuda_builds.CAPABILITIES)
 def test_every_kernel_compiles_for_every_gpu_without_register_spills(cupy, capability):
-    """With ``server``, the wheel of NVRTC is the same, and only CuPy is older. One GPU suffices there."""
+    """The environment with ``server`` has the same NVRTC and an older CuPy, so one GPU suffices for it."""
     if cupy.__version__.startswith("13.") and capability != cuda_builds.CAPABILITIES[0]:
         pytest.skip("SAME NVRTC: the environment without server compiles for this GPU")
     command = [sys.executable, ROOT / "tools" / "registers.py", str(capability)]

@@ -234,7 +234,7 @@ def fast_plate_ocr():
 
 
 def openmmlab(*transforms, **preprocessor):
-    """Return transforms of OpenMMLab, followed by the normalization of its models."""
+    """Return a function that applies transforms of OpenMMLab and the normalization of its models."""
     package = "mmengine.model.base_model"
     packages = [package.rsplit(".", number)[0] for number in range(2, -1, -1)]
     preprocessors = module(f"{package}.data_preprocessor", *packages[1:])

@@ -41,6 +41,6 @@ def test_the_program_of_the_page_reads_both_formats(tmp_path, monkeypatch, capsy
         names["Slices"]("ct.nii.gz", "labels.nii.gz"), names["soft_tissue"].for_training(), batch_size=4
     )
     for image, mask in zip(batch["tensor"], batch["mask"], strict=True):
-        # the mask is 1 where the value is above 0, which the window maps to 102
+        # the mask is 1 where the value is above 0; the window maps 0 to 102
         assert ((image[0] > 102) <= (mask == 1)).all()
         assert ((image[0] < 102) <= (mask == 0)).all()

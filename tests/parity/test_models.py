@@ -209,7 +209,7 @@ def test_a_recipe_gives_the_tensors_of_its_package_and_a_wrong_one_does_not(head
 
 
 def sar(encoded):
-    """Return the tensor of ``RescaleToHeight``, ``PadToWidth`` and the normalization of MMOCR's SAR."""
+    """Compute a tensor as ``RescaleToHeight``, ``PadToWidth`` and the normalization of MMOCR's SAR do."""
     bgr = bgr_of(encoded)
     height, width = bgr.shape[:2]
     columns = min(max(48, math.ceil(48.0 / height * width)), 160)
@@ -220,7 +220,7 @@ def sar(encoded):
 
 
 def surya(encoded):
-    """Return the tensor of Surya's ``prepare_image`` and of ImageNet's normalization."""
+    """Compute a tensor as Surya's ``prepare_image`` does, with ImageNet's normalization."""
     image = Image.open(io.BytesIO(encoded)).convert("RGB")
     image.thumbnail((1200, 1200), Image.Resampling.LANCZOS)
     levels = np.asarray(image.resize((1200, 1200), Image.Resampling.LANCZOS), np.float64)

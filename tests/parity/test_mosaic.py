@@ -1,6 +1,6 @@
 """Tests that chains of mosaic, affine transform and mixup equal those of YOLOX, Ultralytics and mmdetection (RTMDet).
 
-The random parameters of a Loader are passed to the code of the libraries, 300 images each.
+The random parameters of a Loader are passed to the code of the libraries, for 300 images per library.
 """
 
 import copy
@@ -22,12 +22,12 @@ cv2 = pytest.importorskip("cv2", reason="NO OPENCV: mosaics were not compared")
 SIDE, COUNT = 64, 60
 EPOCHS = 5
 SIZES = [(64, 48), (128, 96), (32, 64), (64, 64), (16, 32), (256, 64), (40, 64)]
-"""Sizes of the photos. For each, both sides are scaled by the same factor when the photo is resized to fit."""
+"""Sizes of the photos. The resize to fit scales both sides of these sizes by exactly the same factor."""
 FIT = pp.resize(height=SIDE, width=SIDE, mode="fit", like="opencv")
 
 
 def photos():
-    """Return photos of noise with three boxes each."""
+    """Yield noise photos with three boxes each."""
     for index in range(COUNT):
         rng = np.random.default_rng(index)
         height, width = SIZES[index % len(SIZES)]
@@ -41,7 +41,7 @@ PHOTOS = list(photos())
 
 
 def batches(chain, boxes, **options):
-    """Yield (index, history, image, boxes, labels) for each image of five epochs."""
+    """Yield (epoch, index, history, image, boxes, labels) for each image of five epochs."""
     pipeline = pp.Pipeline([pp.pixels(), boxes, pp.tensor(layout="hwc", dtype="uint8", max_size=256, only="training")])
     options = {"batch_size": 6, "shuffle": True, "seed": 5, "threads": 1, "mix": chain} | options
     with pp.Loader(PHOTOS, pipeline.for_training(), **options) as loader:
@@ -53,7 +53,7 @@ def batches(chain, boxes, **options):
 
 
 def uniforms(op, epoch, index):
-    """Return the random numbers of the third stage of a chain for a sample, (blocks, 4)."""
+    """Return the random numbers that the third stage of a chain draws for a sample, with the shape (blocks, 4)."""
     plan = pp.Pipeline([pp.pixels(), op, pp.tensor(max_size=256, only="training")]).for_training().plan
     (step,) = plan.random_steps
     attempt = Request(int(index), attempt=0).stage_key(3)
@@ -61,7 +61,7 @@ def uniforms(op, epoch, index):
 
 
 class Values:
-    """Replaces Python's ``random`` by values, which are used in order."""
+    """Replaces Python's ``random``, and returns given values in order."""
 
     def __init__(self, values=()):
         self.values = list(values)
@@ -74,7 +74,7 @@ class Values:
 
 
 def assert_same_boxes(ours, labels, theirs, their_labels, matrix, *, is_exact=True):
-    """Compare the boxes that both kept, by their labels.
+    """Assert that boxes with the same label are equal in pixprep and the library.
 
     The libraries map the corners of boxes with the matrix for the centers of pixels, so their boxes are shifted by up
     to half a pixel. They keep boxes without area, which pixprep removes; a rotation may give an area to such a box.
@@ -183,7 +183,7 @@ def ultralytics(tmp_path, monkeypatch):
 
 
 def fitted(index):
-    """Return a photo that was resized to fit, with its boxes."""
+    """Return a photo and its boxes after a resize to fit ``SIDE`` pixels."""
     one = PHOTOS[index]
     height, width = one["image"].shape[:2]
     scale = SIDE / max(height, width)
@@ -192,7 +192,7 @@ def fitted(index):
 
 
 def ultralytics_labels(instances, index):
-    """Return a photo and its boxes in the form in which Ultralytics loads them."""
+    """Return a photo and its boxes as Ultralytics loads them."""
     one = fitted(index)
     boxes = instances(one["boxes"], np.zeros((0, 1000, 2), np.float32), None, "xyxy", normalized=False)
     size = one["image"].shape[:2]
@@ -261,7 +261,7 @@ def test_a_chain_equals_ultralytics(ultralytics):
             assert_same_boxes(own_boxes, own_labels, theirs, their_labels, matrix, is_exact=False)
             differing += len({*own_labels} ^ {*their_labels})
             kept += len(own_labels)
-    assert differing < 0.02 * kept  # boxes whose size or visible fraction is at the limit
+    assert differing < 0.02 * kept  # only boxes close to the limits of size and visible fraction
     assert 0.3 * COUNT * EPOCHS < mixed < 0.7 * COUNT * EPOCHS
 
 
@@ -329,7 +329,7 @@ def test_a_chain_with_caches_equals_mmdetection():
             values.values = [0.5, done[-5:].index(mixup["of"][0]["index"]), 1.0, 0.5]
             results = mixups.transform(results)
             mixed += 1
-        else:  # without boxes in the other image, the library draws again, and pixprep keeps the image
+        else:  # if the other image has no boxes, the library draws again, but pixprep keeps the image
             mixups.results_cache = [*mixups.results_cache, copy.deepcopy(results)][-5:]
         assert np.array_equal(image, results["img"].astype(np.uint8))
         theirs, their_labels = np.asarray(results["gt_bboxes"]), results["gt_bboxes_labels"]

@@ -21,7 +21,7 @@ LOW = NormalDist().cdf(-1.0)
 
 
 def samples(rng, *, least=40):
-    """Yield photos with labels, boxes and points; some have no foreground."""
+    """Yield photos with a mask, boxes and points. A quarter of the masks does not contain foreground."""
     for index in range(COUNT):
         height, width = rng.integers(least, 90, 2)
         mask = np.zeros((height, width), np.uint8)
@@ -41,7 +41,7 @@ def samples(rng, *, least=40):
 
 
 def replayed(op, *, before=(), least=40):
-    """Yield each sample, its batch of one image, and the op's random numbers, (blocks, 4)."""
+    """Yield each sample, its batch of one image, the op's random numbers (blocks, 4), and the op's draw."""
     source = list(samples(np.random.default_rng(7), least=least))
     pixels = pp.tensor(dtype="uint8", layout="hwc", only="training")
     pipeline = pp.Pipeline([pp.pixels(), *before, op, pp.boxes(min_size=0), pp.points(), pp.mask(), pixels])
@@ -54,7 +54,7 @@ def replayed(op, *, before=(), least=40):
 
 
 class Random:
-    """Replaces the random numbers of a library by numbers in [0, 1), which are used in order."""
+    """Replaces the random functions of a library. The results follow from given numbers in [0, 1), in order."""
 
     def __init__(self, *uniforms):
         self._left = list(uniforms)
@@ -64,7 +64,7 @@ class Random:
         return low + int(self._left.pop(0) * (high - low + 1))
 
     def choice(self, values):
-        """Return one of the values, or one of the integers below a number."""
+        """Return one of several values, or a non-negative integer below ``values``."""
         values = range(values) if isinstance(values, int | np.integer) else values
         return values[int(self._left.pop(0) * len(values))]
 
@@ -74,7 +74,7 @@ class Random:
 
 
 class Exclusive(Random):
-    """The same, as NumPy's functions, whose upper limits are excluded."""
+    """Replaces NumPy's random functions, which exclude the upper limit."""
 
     def randint(self, low, high):
         """Return an integer from ``low`` to ``high - 1``."""
@@ -207,7 +207,7 @@ def test_a_warp_around_a_box_equals_mmpose(height, width):
         )
         assert np.array_equal(np.array(words["matrix"]).reshape(2, 3), matrix)
         assert np.array_equal(batch["tensor"][0], results["img"])
-        for points in batch["points"][0]:  # none if the box is outside the region
+        for points in batch["points"][0]:  # empty if the box is outside of the region
             # in mmpose, the center of the first pixel is (0, 0), and in pixprep it is (0.5, 0.5)
             np.testing.assert_allclose(
                 points, cv2.transform(sample["points"][index][None] - 0.5, matrix)[0] + 0.5, atol=1e-3
@@ -219,7 +219,7 @@ def test_a_warp_around_a_box_equals_mmpose(height, width):
 
 
 def test_a_box_is_served_as_mmpose_crops_it():
-    """The op ``warp`` with ``box`` equals the same transforms without random changes."""
+    """The op ``warp`` with ``box`` crops the region that mmpose crops without random changes."""
     functions = definitions(
         "mmpose/structures/bbox/transforms.py",
         "bbox_xyxy2cs", "get_warp_matrix", "_rotate_point", "_get_3rd_point",

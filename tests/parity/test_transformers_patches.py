@@ -222,7 +222,7 @@ def test_a_transparent_image_is_composited_on_the_checkerboard_of_inkling_2(mode
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_other_colors_or_another_order_of_the_channels_have_other_ids(backend):
-    """Negative control of the comparison with ImageGPT."""
+    """These palettes are a negative control for the comparison with ImageGPT."""
     fields = {"size": {"height": 32, "width": 32}}
     own = processor("ImageGPTImageProcessor", backend, clusters=COLORS, **fields)
     expected = own(Image.fromarray(scene(90, 70)), return_tensors="np")["input_ids"][0]

@@ -323,7 +323,7 @@ PROCESSORS = {
 
 
 def check_uses_of_inference_engines(whole, own, folder):
-    """Check what vLLM and SGLang do with a processor, according to their source code, besides calling it."""
+    """Check the operations that vLLM and SGLang perform on a processor, according to their source code."""
     ours, sizes = whole.image_processor, [(100, 100), (300, 100), (500, 330)]
     if hasattr(whole, "_get_num_multimodal_tokens"):
         counts = whole._get_num_multimodal_tokens(image_sizes=sizes)
@@ -334,7 +334,7 @@ def check_uses_of_inference_engines(whole, own, folder):
         assert getattr(ours, field, None) == getattr(own, field, None), field
     for edge in ("height", "width", "shortest_edge", "longest_edge"):
         assert getattr(ours.size, edge) == getattr(own.size, edge)
-    assert not isinstance(ours, transformers.image_processing_utils.BaseImageProcessor)  # SGLang would pass a device
+    assert not isinstance(ours, transformers.image_processing_utils.BaseImageProcessor)  # else SGLang passes ``device``
     saved = type(own)(**whole.to_dict()["image_processor"]).to_dict()
     assert {field: saved[field] for field in own.to_dict()} == own.to_dict()
     assert type(own).__name__ in repr(whole)

@@ -54,7 +54,7 @@ def test_decord(encoded):
 
 
 def test_torchvision_clips():
-    """The frames of UniformClipSampler and VideoClips(frame_rate=...), for files with constant frame rates."""
+    """The frames equal those of UniformClipSampler and VideoClips(frame_rate=...) at constant frame rates."""
     torch = pytest.importorskip("torch")
     from torchvision.datasets.samplers import UniformClipSampler  # noqa: PLC0415
     from torchvision.datasets.video_utils import VideoClips  # noqa: PLC0415
@@ -68,7 +68,7 @@ def test_torchvision_clips():
         )
         fps, rate = random.choice([15, 10, 12.5, 24, 30, 60]), Fraction(*random.choice(RATES))
         files = {"video_paths": [""], "video_pts": [torch.arange(count)], "video_fps": [float(rate)]}
-        with warnings.catch_warnings(action="ignore"):  # about files that are too short
+        with warnings.catch_warnings(action="ignore"):  # warnings about files that are too short
             video = VideoClips([""], frames, 1, fps, _precomputed_metadata=files)
         sampling = pp.decode_video(frames=frames, clips=clips, sample={"fps": fps}).sampling
         times = [index / rate for index in range(count)]
@@ -87,7 +87,7 @@ SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
 
 
 def result_of(processor, frames, **options):
-    """Return the outputs of a video processor of transformers for one clip, as lists of arrays without the batch."""
+    """Return the outputs of a video processor for one clip, as a list of arrays without the batch dimension."""
     found = dict(processor(np.stack(frames), return_tensors="np", **options))
     if "video_grid_thw" in found:
         return [np.asarray(found["pixel_values_videos"]), np.asarray(found["video_grid_thw"])[0]]
@@ -195,7 +195,7 @@ def test_the_same_indices_are_selected_for_all_lengths_and_rates(kind):
                 except (ValueError, ZeroDivisionError):  # the class selects no frame, or more than the clip has
                     continue
                 if len(wanted) > most or wanted[-1] >= count:
-                    continue  # the rounding error of InternVL's class, see docs/video.md
+                    continue  # because of a rounding error in InternVL's class, see docs/video.md
                 compared += 1
                 assert sampling.indices([Fraction(index, 25) for index in range(count)], (), rate) == wanted, (
                     fps,

@@ -1,4 +1,4 @@
-"""Tests that resizes have the sizes that other packages compute. The formulas are written as in the packages."""
+"""Tests that resizes have the sizes that other packages compute, with the formulas of these packages."""
 
 from math import ceil
 

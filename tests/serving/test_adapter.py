@@ -41,7 +41,7 @@ def constant(name, values):
 
 
 def model_of(image, *, name="x", extras=(), form="scores", quantized=None, opset=17, ir=8):
-    """Return a model with this signature.
+    """Return an ONNX model with the given inputs and output.
 
     Args:
         image: Type and shape of the input that receives the image.
@@ -368,7 +368,7 @@ def test_a_found_file_is_built_and_answers(tmp_path, signature):
     outputs = dict(zip([each.name for each in session.get_outputs()], session.run(None, ours | sent), strict=True))
     assert all(array.shape[:1] == (1,) and array.ndim > 1 for array in outputs.values())
     values = tensors["tensor"].astype(np.float64)
-    if "integers" in fields:  # the model does not convert them back to real values
+    if "integers" in fields:  # the model computes with the quantized values
         scale, zero = fields["integers"]
         values = np.clip(np.round(values / scale) + zero, -128, 127)
     scores = values.mean() + fields.get("adds", 0) + BIASES

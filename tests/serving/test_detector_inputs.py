@@ -140,7 +140,7 @@ def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
 
 
 def test_the_boxes_of_an_rtdetr_are_not_mapped_to_the_photo_twice(tmp_path):
-    """An export with its post-processing multiplies its boxes by ``orig_target_sizes``."""
+    """An export that includes the post-processing multiplies the boxes by ``orig_target_sizes``."""
     text = """rtdetr (float[n, 3, 64, 96] images, int64[n, 2] orig_target_sizes)
         => (int64[n, 1] labels, float[n, 1, 4] boxes, float[n, 1] scores) {
         sizes = Cast <to = 1> (orig_target_sizes)

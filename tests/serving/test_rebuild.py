@@ -292,7 +292,7 @@ def test_two_classifiers_share_one_preprocess_with_its_pipeline_and_options(mode
 
 @pytest.mark.parametrize("name", ["", "cutout"])
 def test_a_model_that_the_new_ensemble_does_not_use_is_removed(model, tmp_path, name):
-    """A first build with pictures or with several inputs leaves no model for a second build without them."""
+    """The first build has pictures or several inputs, and the second build removes the models for them."""
     out, base = tmp_path / "out", f"{name}_" * bool(name)
     build(out, pipeline=PIPELINE, onnx=model, name="other")
     pair = save_onnx(tmp_path / "pair.onnx", [(each, "FLOAT", ("batch", 3, 224, 224)) for each in ("left", "right")])

@@ -1,4 +1,4 @@
-"""Reads functions and classes out of installed libraries, without importing the packages and their dependencies."""
+"""Reads functions and classes from the source code of installed packages, without importing the packages."""
 
 import ast
 from importlib.util import find_spec
@@ -9,7 +9,9 @@ import pytest
 
 
 def definitions(module, *names, **values):
-    """Run the definitions of functions and classes of a module, without their decorators.
+    """Run the definitions of functions and classes of a module.
+
+    Decorators are omitted, except for ``staticmethod`` and ``property``.
 
     Args:
         module: Path of the module below the folder of its package, such as ``mmseg/datasets/loading.py``. If the

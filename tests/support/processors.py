@@ -13,14 +13,14 @@ LEFT_OUT = {
     "OneFormerImageProcessor": {"task_inputs"},
     "UVDocImageProcessor": {"original_images"},
 }
-"""Outputs of the classes that a pipeline does not have."""
+"""Outputs of each class that an imported pipeline does not return."""
 
 BFLOAT16 = ("Llama4ImageProcessor",)
-"""Classes whose tensors are bfloat16, which they do not return as NumPy arrays."""
+"""Classes with bfloat16 tensors, which cannot be converted to NumPy arrays."""
 
 
 def outputs_of(processor, images):
-    """Return the outputs of a processor of transformers as NumPy arrays, and a tensor of bfloat16 as its bits."""
+    """Return the outputs of a processor as NumPy arrays. The array of a bfloat16 tensor contains its bits."""
     if type(processor).__name__ not in BFLOAT16:
         return processor(images, return_tensors="np")
     found = processor(images, return_tensors="pt")

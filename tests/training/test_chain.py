@@ -21,7 +21,7 @@ def pipeline(**options):
 
 
 def photos(count=COUNT, objects=3):
-    """Return photos of dark noise with bright rectangles as objects.
+    """Yield photos of dark noise with bright rectangles as objects.
 
     The red value of an object is 100 plus its number among the objects of all photos. The target ``depth`` is the red
     value.
@@ -64,14 +64,14 @@ def loader(mix, made=None, source=SOURCE, **options):
 
 
 def repeated(one, other):
-    """Return whether two batches are equal, with their annotations and the parameters of the chain."""
+    """Return whether two batches are equal, including their annotations and the parameters of the chain."""
     names = [name for name in (*LABELS, "mask", "target") if name in one]
     equal = all(np.array_equal(*pair) for name in names for pair in zip(one[name], other[name], strict=True))
     return same(one, other) and equal and one["mix"] == other["mix"]
 
 
 def check(batch):
-    """Raise an error if an annotation does not match the object that the pixels show."""
+    """Assert that every annotation matches the pixels of its object."""
     for row in range(len(batch)):
         red = batch["tensor"][row][..., 0]
         inside = batch["mask"][row] != 255

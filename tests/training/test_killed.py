@@ -62,7 +62,7 @@ class Drawing(list):
 
 @pp.operator("test.noise", version=1)
 def noise(pixels, *, rng: np.random.Generator, epoch: pp.Epoch):
-    """Add noise that depends on the epoch, and is different for each sample."""
+    """Add noise that depends on the epoch and differs between samples."""
     return pixels + rng.integers(0, 9 + epoch, pixels.shape, np.uint8)
 
 
@@ -134,7 +134,7 @@ input()
 
 
 def mixes(batch):
-    """Return the random parameters of a chain or a mixup."""
+    """Return the random parameters of a chain or a mixup, or an empty list."""
     return list(batch["mix"]) if "mix" in batch else []
 
 

@@ -158,7 +158,7 @@ TURNING = {type(op(random.Random(0))) for op in TURNS.values()}
 
 @dataclass(frozen=True)
 class Chain:
-    """Ops of both modes, and facts about them.
+    """Random chain of ops for training or serving.
 
     Attributes:
         ops: Ops that move pixels, including those inside of choices.
@@ -273,7 +273,7 @@ def images(chain):
             *(each["index"] for each in (batch["mix"][row][-1] if chain.mix else {}).get("of", [])),
         ]
         if len({*shown}) < len(shown):
-            continue  # several objects of one colour
+            continue  # several objects have the same colour
         pixels = np.asarray(batch["tensor"][row], float)
         height, width = batch["sizes"][row] if "sizes" in batch.fields else pixels.shape[1:]
         output_annotations = {
@@ -366,7 +366,7 @@ def mismatched_annotations(chain, pixels, output_annotations):
             outline = output_annotations["points"][row].astype(float)
             zoom, within = np.sqrt(area(outline) / area(photo(label - 1)["points"][0])), inside(outline, seen.shape)
             ends = np.concatenate([outline.min(0), outline.max(0)])
-            # in a mosaic, the outline of an object that is cut off reaches into other photos
+            # in a mosaic, the outline of an object that is cut off extends into other photos
             is_cut = chain.mix is not None and abs(box - ends).max() > 1.5
             shown, labelled = (here & ~within), (mask & ~within)
             if not is_cut:
@@ -375,7 +375,7 @@ def mismatched_annotations(chain, pixels, output_annotations):
                 wrong.add("points")
             if farthest(labelled, outline) > chain.slack_of_masks(zoom):
                 wrong.add("mask")
-            # a bilinear target has the value of the label except near an edge, and elsewhere a value between labels
+            # a bilinear target equals the label, except near an edge, where its value is between two labels
             depth = int(np.ceil(chain.slack_of_masks(zoom) + max(1.0, zoom)))
             targets = output_annotations["nearest"][0], output_annotations["bilinear"][0]
             if not np.array_equal(targets[0], output_annotations["mask"]):

@@ -45,11 +45,13 @@ OPS_OF_CPU = (
 """Ops on pixel values without a CUDA kernel."""
 FALLBACKS = (
     'With `device="gpu"`, the CPU runs a pipeline that contains one of the ops {}, the field `luma` of `normalize`, '
-    "or a custom operator. The CPU then decodes the images and computes all tensors, with the pixels of a CPU engine, "
-    "and the tensors are copied to the GPU. `explain` and the log of the engine name the parts that require this. All "
-    "other pipelines, including patches, tiles with a thumbnail and slices, run on the GPU. The host computes sizes, "
-    "grids, counts and masks, which remain in its memory. It also computes optical flow, and decodes the images that "
-    "nvImageCodec does not support."
+    '`reducing_gap`, `"alpha": "keep"` of `decode`, `"thumbnail_of": "values"`, a bfloat16 tensor after a resize '
+    'without rounding to pixel values (such as `"like": "tensorflow"`), or a custom operator. The CPU then decodes the '
+    "images and computes all tensors. Their values equal those of a CPU engine, and the tensors are copied to the GPU. "
+    "`explain` and the log of the engine name the parts of the pipeline that require this. All other pipelines, "
+    "including those with patches, tiles and slices, run on the GPU. The host computes sizes, grids, counts and masks, "
+    "which remain in its memory. It also computes optical flow, and decodes the images that nvImageCodec does not "
+    "support."
 )
 SIZE = "500x375"
 FAR = 4.0
@@ -84,7 +86,7 @@ def _kernels(row: Row) -> float | None:
 
 
 def _alone(part: str) -> Callable[[Row], float | None]:
-    """Return a function that reads the images/s of one part of the engine alone."""
+    """Return a function that reads, from a row, the images/s of one part that was measured alone."""
     return lambda row: row["images_per_s"] if row.get("alone") == part and "images_per_s" in row else None
 
 
@@ -104,7 +106,7 @@ FORECASTS: Sequence[tuple[str, str, Callable[[Row], float | None]]] = (
 
 
 def forecasts(row: Row) -> dict[str, str]:
-    """Return the forecast of each quantity that a row measures."""
+    """Return the forecasts of the quantities that a row measures."""
     return {what: forecast for what, forecast, measured in FORECASTS if measured(row) is not None}
 
 

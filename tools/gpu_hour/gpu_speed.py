@@ -140,7 +140,7 @@ def raw_stream() -> Any:
 class Raw:
     """Decodes with nvImageCodec alone, with the engine's settings.
 
-    With the decoder ``engines``, it uses only the hardware engines, and all of them in each call.
+    With the decoder ``engines``, each call uses all hardware JPEG engines, and no other decoder.
     """
 
     def __init__(self, decoder: str, threads: int, option: str = "") -> None:
@@ -550,7 +550,7 @@ def limits(add: Callable[..., None], *, size: str = "500x375", batch: int = 256,
 
 
 def interpreter(add: Callable[..., None], *, batch: int = 64, rounds: int = 5, seconds: float = 0.1) -> None:
-    """Measure how many images/s Python can supply to an infinitely fast GPU; see benchmarks/host.py."""
+    """Measure how many images/s the Python code could supply to an infinitely fast GPU; see benchmarks/host.py."""
     script = Path(measure.__file__).with_name("host.py")
     with tempfile.TemporaryDirectory() as folder:
         options = {"batches": batch, "cores": 1, "lanes": 1, "rounds": rounds, "seconds": seconds, "out": folder}

@@ -51,7 +51,7 @@ PHOTOS = [png(scene(120, 90)), png(scene(50, 300)), png(scene(20, 20))]
 def save_tower(path, batch=(), kind=TensorProto.FLOAT):
     """Save a model that returns the mean of each channel of each tile.
 
-    ``batch`` is the begin of its shapes, and ``kind`` is the type of its input.
+    ``batch`` contains the leading dimensions of its input and output, and ``kind`` is the type of the input.
     """
     axes = [len(batch) + 2, len(batch) + 3]
     nodes = [
