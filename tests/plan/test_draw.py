@@ -302,6 +302,13 @@ def test_a_box_without_random_changes_is_a_crop():
     assert np.array_equal(found[4][1], image[20:84, 10:58])
 
 
+def test_a_crop_around_a_point_accepts_samples_without_objects():
+    plan = training(pp.random_crop(8, around="point")).plan
+    numbers = plan.draw(seed=0, epoch=0, indices=range(20))
+    drawn = [plan.placing(each, {"points": np.zeros((0, 17, 2))})(*SIZE).draws["random_crop#0"] for each in numbers]
+    assert len({(words["top"], words["left"]) for words in drawn}) > 10
+
+
 @pytest.mark.parametrize(("count", "is_half"), [(8, False), (9, True)])
 def test_half_of_a_body_requires_nine_visible_points(count, is_half):
     """COCO's value of a visible point is 2."""

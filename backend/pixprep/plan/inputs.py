@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -474,7 +475,9 @@ def _numbers(name: str, values: Any, last: int) -> F64 | None:
         return None
     try:
         array = np.asarray(values, np.float64)
-        return array.reshape(-1, last) if array.ndim < 3 or last == 4 else array.reshape(len(array), -1, last)
+        if array.ndim < 3 or last == 4:
+            return array.reshape(-1, last)
+        return array.reshape(len(array), prod(array.shape[1:]) // last, last)  # also without objects, (0, k, 2)
     except (TypeError, ValueError):
         raise ImageError("BAD_RECORD", f'"{name}" must be numbers of shape (n, {last})') from None
 
