@@ -18,8 +18,8 @@ Color = Literal["rgb", "bgr", "gray"]
 OperatorDType = Literal["float32", "float16", "uint8", "int32", "int64"]
 DType = OperatorDType | Literal["bool", "bfloat16"]
 Layout = str
-"""Order of the axes of a tensor: c, h and w, t for the frames of a clip, n for several clips of a video, and 1 for an
-axis of length one."""
+"""Order of the axes of a tensor, one letter per axis: c (channels), h (height), w (width), t (frames of a clip), n
+(clips of a video), or 1 (an axis of length one)."""
 FrameType = Literal["uint8", "int16", "uint16", "float32"]
 FrameLayout = Literal["hwc", "chw"]
 Chroma = Literal["fancy", "fast"]

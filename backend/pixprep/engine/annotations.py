@@ -37,7 +37,7 @@ _NEAREST = Method("nearest", antialias=False)
 
 
 def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any], boxes: F32 | None = None) -> dict[str, Any]:
-    """Transform the annotation of one sample with the placement of its image.
+    """Transform the annotations of one sample in the same way as its image.
 
     Args:
         plan: Plan of the pipeline.

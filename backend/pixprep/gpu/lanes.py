@@ -57,7 +57,7 @@ class Lane:
         images: nvImageCodec images into which the next chunk is decoded.
         sizes: Size in bytes of the pixel buffer of each of these images.
         device: Device memory of the latest ``upload``, a CuPy array of uint8.
-        held: Objects that own the host memory from which queued work copies.
+        held: Objects that own host memory. Queued work still reads this memory.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ def is_fast(plan: TensorPlan) -> bool:
     """Return whether fast.cu supports a plan.
 
     fast.cu requires filters with a formula, no padding before the resize, and the same fill color for all images.
-    It only resizes pixel values to pixel values.
+    Its resize returns rounded pixel values, so plans with ``is_real`` are not supported.
     """
     geometry = plan.geometry
     is_padded = geometry.resize is not None and geometry.is_padded

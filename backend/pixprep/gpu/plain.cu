@@ -49,11 +49,11 @@ __device__ static inline void add_whole(const Taps<T> &taps, int shift, int *sum
         for (int c = 0; c < CHANNELS; ++c) sums[c] += taps.value(tap, c) * taps.weight(tap) >> shift;
 }
 
-// Compute sum(value * weight) for each channel in float32. PASSES_OPENCV_CUBIC begins with the last tap, and its
-// weights are integers in units of 2^-22. PASSES_FLOAT_FUSED adds the first tap and then groups of four taps with
-// separate rounding of products and sums. The remaining taps are added with fused multiply-adds. PASSES_FLOAT_PAIRS
-// begins with the second tap, and adds all others with fused multiply-adds. If `table` is not null, it contains the value
-// of each pixel value.
+// Compute sum(value * weight) for each channel in float32. PASSES_LERP interpolates between two taps: first + (second -
+// first) * weight. PASSES_OPENCV_CUBIC begins with the last tap, and its weights are integers in units of 2^-22.
+// PASSES_FLOAT_FUSED adds the first tap and then groups of four taps with separate rounding of products and sums. The
+// remaining taps are added with fused multiply-adds. PASSES_FLOAT_PAIRS begins with the second tap, and adds all others
+// with fused multiply-adds. If `table` is not null, it contains the value of each pixel value.
 template <typename T>
 __device__ static inline void add_real(const Taps<T> &taps, int passes, float *sums, const float *table = 0) {
     if (passes == PASSES_LERP) {

@@ -162,9 +162,10 @@ class Mosaic(Mixture):
         p: Probability that an image becomes a mosaic.
         center: Minimum and maximum position of the point, as a fraction of ``height`` and ``width``.
         fill: Pixel value of the canvas, 0 to 255.
-        recent: Maximum number of samples in the cache from which the three other images are drawn: the image itself,
-            and the samples of this shard before it in the epoch, as in RTMDet's ``CachedMosaic`` with
-            ``random_pop=False``. The first four images of an epoch do not change. Default: images of the whole source.
+        recent: Maximum number of recent samples from which the three other images are drawn. Recent samples are the
+            image itself and the samples of this shard before it in the epoch. They are cached, as in RTMDet's
+            ``CachedMosaic`` with ``random_pop=False``. The first four images of an epoch do not change. Default: images
+            of the whole source.
 
     Raises:
         PipelineError: An argument is invalid.
@@ -226,7 +227,7 @@ class MixUp(Mixture):
             0.5, as in YOLOX and RTMDet.
         partner: Stages that compute the other image, in place of the preceding stages of the chain. Default: the
             preceding stages, such as a mosaic.
-        recent: Maximum number of samples in the cache from which the other image is drawn; see ``Mosaic``. The first
+        recent: Maximum number of recent samples from which the other image is drawn; see ``Mosaic``. The first
             image of an epoch does not change.
 
     Raises:
@@ -283,7 +284,7 @@ class CopyPaste(Mixture):
 
     Args:
         p: Probability that objects are pasted into an image.
-        recent: Maximum number of samples in the cache from which the other image is drawn; see ``Mosaic``. The first
+        recent: Maximum number of recent samples from which the other image is drawn; see ``Mosaic``. The first
             image of an epoch does not change.
 
     Raises:

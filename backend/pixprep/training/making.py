@@ -146,7 +146,7 @@ class Maker:
         blocks: Memory pool for encoded files.
         broken: Samples that were skipped or replaced, by sample index.
         warned: Names of the fields for which a warning was already logged.
-        lengths: State of ``unfiltered``.
+        lengths: Counts by which ``unfiltered`` recognizes fields with one value per box.
     """
 
     source: AnySource

@@ -87,7 +87,7 @@ class Reader:
     """Reads the samples of batches, two batches ahead.
 
     It starts with two threads, and doubles their number, up to 32, when the engine has to wait for samples. Two threads
-    are enough for a local disk. Files on a network, which take about 20 ms each, need all of them.
+    are enough for a local disk. Files on a network, which take about 20 ms each, require all 32 threads.
 
     Args:
         source: Source of the samples.

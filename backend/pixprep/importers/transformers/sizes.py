@@ -617,7 +617,7 @@ def _llava(fields: Fields, filter_: Filter, like: Like) -> Made:
     ):
         fields.refuse(
             "image_grid_pinpoints",
-            f"must consist of heights and widths that are multiples of size, {tile}: if not, the class cuts tiles of "
+            f"must contain only multiples of size, {tile}: from other sizes, the class cuts tiles of "
             "different sizes, and resizes each tile a second time, which is not supported",
         )
     resize = ResizeToTiles(tile_size=tile, grids=grids, choose="resolution", fit="center", filter=filter_, like=like)
@@ -671,7 +671,7 @@ def _llama4(fields: Fields, filter_: Filter, like: Like) -> Made:
 
 def _phi4(fields: Fields, filter_: Filter, like: Like) -> Made:
     if not fields.flag("do_rescale"):
-        fields.refuse("do_rescale", "must be true: the class makes the thumbnail from float32 values")
+        fields.refuse("do_rescale", "must be true: the class computes the thumbnail from float32 values")
     tile = _edges(fields, "size", ("height", "width"), is_square=True)
     patch, most = fields.length("patch_size", MAX_SIDE), fields.length("dynamic_hd", MAX_TILES)
     if tile[0] != tile[1] or tile[0] % patch:

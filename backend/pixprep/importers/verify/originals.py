@@ -348,7 +348,7 @@ def _resized(pixels: Array, op: Resizing) -> Array:
 
 
 def _bfloat16(values: Array) -> Array:
-    """Round float32 values to bfloat16, with ties to even. The result contains these numbers as float32."""
+    """Round float32 values to bfloat16, with ties to even, and return them as float32."""
     bits = values.view(np.uint32)
     return (bits + (bits >> 16 & 1) + 0x7FFF & 0xFFFF0000).astype(np.uint32).view(np.float32)
 

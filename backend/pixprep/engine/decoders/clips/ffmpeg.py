@@ -70,7 +70,7 @@ class Clip(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Times and size of the frames of a clip, according to its packets.
+    """Times and size of the frames of a clip. They are known before the requested frames are decoded.
 
     Attributes:
         times: Time of each frame in seconds, in display order.
