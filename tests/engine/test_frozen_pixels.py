@@ -57,7 +57,16 @@ def test_the_lists_cover_every_arithmetic_and_every_op_on_pixels():
     others = {"decode", "decode_video", "extern", "original_size", "image_size", "scale_factor", "transform"}
     others |= {"optical_flow", "boxes", "points", "mask", "masks", "target", "patches", "patch_grid", "patch_mask"}
     others |= {"patch_positions", "token_count", "tiles", "tile_count", "tile_grid_id", "tile_mask", "tile_token_count"}
-    others |= {"pixel_mask", "constant", "slice_patches", "slice_grids", "slice_mask", "slice_count"}
+    others |= {
+        "pixel_mask",
+        "constant",
+        "slice_patches",
+        "slice_grids",
+        "slice_mask",
+        "slice_count",
+        "seconds_per_patch",
+    }
+    others |= {"color_ids", "random_box_warp"}  # ids of colors; a region around a box, which apply does not accept
     assert ops == {*OPS} - others
 
 

@@ -43,6 +43,9 @@ RULES = {
     "text_long": {"size": 70, "max_size": 64, "multiple": 8},
     "nearer": {"size": 64, "width": 80, "multiple": 8},
     "nearer_32": {"size": 64, "width": 80},
+    "shorter_half_up": {"size": 30, "max_size": 90},
+    "text_line": {"size": 32, "min_size": 32, "max_size": 120, "multiple": 4},
+    "thumbnail_gap": {"size": 60, "width": 50},
     "idefics3_capped": {"size": 100, "multiple": 24, "max_tiles": 5},
 }
 """Fields of each formula of ``resize_by_rule``."""
