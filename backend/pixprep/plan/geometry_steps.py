@@ -353,7 +353,7 @@ class Resize(Traits):
             - ``shrink``: as ``letterbox``, but images are never enlarged.
         height, width: Requested size in pixels, see ``rule``.
         filter: Interpolation filter.
-        antialias: Whether the filter is widened if the image shrinks.
+        antialias: Whether the support of the filter is widened if the image shrinks.
         like: Library whose arithmetic the resize reproduces.
         rounding: Rounding of a computed side, whose length is at least 1. ``detr`` and ``detr_original`` round both
             sides; see the op ``resize``.

@@ -61,8 +61,8 @@ class Reduction:
     """Map from the coordinates of an image to its decoded pixels, for an image that is decoded at a reduced size.
 
     Each decoded pixel represents ``denominator`` x ``denominator`` pixels of the image. If the size of the image is not
-    a multiple of the denominator, the last decoded row and column extend beyond the image. The EXIF orientation may
-    make them the first row and column.
+    a multiple of the denominator, the last decoded row and column extend beyond the image. With some EXIF orientations,
+    they are the first row and column.
 
     Attributes:
         denominator: Number 2, 4 or 8. The JPEG was decoded at 1/``denominator`` of its size.

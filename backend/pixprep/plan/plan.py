@@ -316,7 +316,7 @@ class Plan:
         """Return a function that computes the placements of one sample with its random parameters.
 
         Args:
-            numbers: Random numbers of the sample, which are an element of the result of ``draw``, or recorded
+            numbers: Random numbers of the sample, such as one element of the result of ``draw``, or recorded
                 parameters, as in ``replaying``.
             annotation: Fields of the sample by name. Ops such as ``random_iou_crop`` require ``boxes``, float32 (n, 4)
                 xyxy in pixels of the decoded image. Each per-image input requires one row of values.

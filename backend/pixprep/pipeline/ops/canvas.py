@@ -71,7 +71,7 @@ class Pad(ImageOp, frozen=True, tag="pad"):
             follow.
         max_size: Maximum height and width in pixels that a request may specify.
         larger: Treatment of an image that is higher than ``height`` or wider than ``width``. ``refuse`` (the default)
-            rejects it. ``keep`` does not change that side, like Albumentations' ``PadIfNeeded``.
+            rejects the image. ``keep`` does not pad the side that is too long, like Albumentations' ``PadIfNeeded``.
         rounding: Rounding of the padding above and on the left of a centered image, which is half of the total padding:
             ``down``, the default, or ``half_even``, like ``ImageOps.pad``.
 

@@ -157,10 +157,11 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
             begins at ``start``.
         clip: Index, from 0 to ``clips`` - 1, of the clip to select. The tensor then contains only this clip, and does
             not have the axis ``n``.
-        rate: Number of frames to select per second. The number of frames then depends on the clip: the number of frames
-            of the clip, divided by the frame rate that the container specifies, times ``rate``, rounded down
-            (``trimmed`` rounds to the nearest integer). It is at least ``min_frames``, and at most ``frames`` and the
-            number of frames of the clip. The outputs must be ``patches`` or ``tiles``.
+        rate: Number of frames to select per second. The number of selected frames is then ``rate`` times the duration
+            of the clip, which is its number of frames divided by the frame rate that the container specifies. The
+            product is rounded down, or with ``trimmed`` to the nearest integer. It is limited to at least
+            ``min_frames``, and to at most ``frames`` and the number of frames of the clip. The outputs must be
+            ``patches`` or ``tiles``.
         min_frames: Minimum number of frames with ``rate``.
         frames_multiple: With ``rate``, the number of frames is rounded down to a multiple of this number.
         short: Treatment of a clip with too few frames. ``refuse`` rejects the clip. ``repeat`` repeats frames; ``step``
@@ -309,8 +310,8 @@ class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
     tensors [n, height, width, channels]; all images of a request have the same size. In Python, the images are arrays
     of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy can view without a copy, with any strides.
     pixprep never writes to the arrays. If RGB or BGR images are resized, the pixels that the resize reads are copied
-    once. Gray images, and images that are only cropped, are not copied. Arrays do not contain an EXIF orientation, so
-    the code that decodes the image must apply it.
+    once. Gray images and images that are only cropped are not copied. Arrays do not contain an EXIF orientation, so the
+    code that decodes the image must apply it.
 
     Without a ``window``, arrays of float32 must contain integers from 0 to 255, and are converted to uint8. Arrays with
     any other value, and NaN in arrays with a ``window``, are rejected.

@@ -72,7 +72,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             differ from ``size`` by one pixel, as in torchvision's detectors (``min_size``) and in PaddleOCR.
         max_size: Maximum length of the other side in pixels. If the size is a per-image input, ``max_size`` limits both
             sides. If only ``height`` or only ``width`` is given, ``max_size`` does not affect the given side. If
-            ``size`` applies to the shorter side and the longer side would exceed the maximum, both sides are reduced,
+            ``size`` applies to the shorter side and the longer side would exceed ``max_size``, both sides are reduced,
             as with torchvision's ``max_size``.
         multiple: Divisor of both sides: each side is rounded to a multiple of this number, as specified by
             ``rounding``, but not to 0. If only ``height`` or only ``width`` is given, that side does not change. With
@@ -104,7 +104,8 @@ class Resize(ImageOp, frozen=True, tag="resize"):
             "scale"`` and the shorter side, it reproduces DALI's ``resize_shorter`` with ``max_size``. With ``opencv``
             and ``"mode": "scale"``, it corresponds to ``cv2.resize`` with ``fx`` and ``fy``, as in RetinaFace; the
             filter ``area`` does not support it. If the scale is exactly one half and the number of rows or columns is
-            odd, the last row or column may differ by 1 where ``bilinear`` has a tie.
+            odd, values in the last row or column may differ by 1 with ``bilinear``, where the exact result is halfway
+            between two integers.
         roi: Region to resize with ``pillow`` (``box`` of ``Image.resize``) or ``dali`` (``roi_start`` and ``roi_end``):
             top, left, bottom and right, which need not be integers and may be names of inputs. In contrast to a
             ``crop``, the filter also reads pixels outside the region. With ``dali``, the image is mirrored along an

@@ -251,8 +251,8 @@ class TileCount(_TileOp, NumbersOp, frozen=True, tag="tile_count"):
 class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
     """Defines an output: a mask ``[tiles, tile_size, tile_size]`` that is 1 for each pixel of each tile.
 
-    The output corresponds to ``pixel_attention_mask`` of Idefics 3. A client that pads the tiles of several images to
-    the same number of tiles pads the mask with 0.
+    The output corresponds to ``pixel_attention_mask`` of Idefics 3. If a client pads the tensors of several images to
+    the same number of tiles, it must pad the masks with 0.
 
     Args:
         tile_size, thumbnail, thumbnail_of_one, omit_one: as in ``tiles``.
