@@ -281,6 +281,13 @@ def test_results_of_a_chain_are_not_cached():
         assert ours.stats().cached == 0
 
 
+def test_a_part_of_a_box_may_be_smaller_than_a_pixel():
+    made = pp.Pipeline([pp.pixels(), pp.boxes(min_size=0), pp.tensor(dtype="uint8", max_size=64)]).for_training()
+    source = [{"image": SOURCE[0]["image"], "boxes": [[8, 8, 16.5, 16.75]], "labels": [3]}] * 4
+    with loader([pp.crop(top=16, left=16, height=16, width=16), pp.MixUp(p=0), [pp.flip()]], made, source) as ours:
+        assert [boxes.tolist() for boxes in next(ours)["boxes"]] == [[[15.5, 0, 16, 0.75]]] * 4
+
+
 def test_boxes_in_the_format_of_the_pipeline():
     made = pipeline(format="cxcywh", normalized=True, pad=40)
     with loader(AUGMENTED) as plain, loader(AUGMENTED, made) as padded:

@@ -213,8 +213,14 @@ def read_field(sample: Mapping[str, Any], name: str, last: int) -> F32:
     return values
 
 
-def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
+def read_boxes(sample: Mapping[str, Any], height: int, width: int, *, is_original: bool = True) -> F32:
     """Return the boxes of a sample, float32 (n, 4), xyxy in pixels of an image of this size.
+
+    Args:
+        sample: Fields of the sample.
+        height: Height of the image in pixels.
+        width: Width of the image in pixels.
+        is_original: Whether the boxes are those of the source, whose positions are checked.
 
     Raises:
         PipelineError: The sample does not contain boxes.
@@ -224,7 +230,8 @@ def read_boxes(sample: Mapping[str, Any], height: int, width: int) -> F32:
     boxes = read_field(
         {**sample, "boxes": field.pixels(height, width)} if isinstance(field, Shares) else sample, "boxes", 4
     )
-    check_place(boxes, height, width, is_converted=isinstance(field, Shares))
+    if is_original:
+        check_place(boxes, height, width, is_converted=isinstance(field, Shares))
     return boxes
 
 

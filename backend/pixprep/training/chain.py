@@ -657,17 +657,28 @@ class Mixer:
             return [Item(found[each]) for each in requests]
         *before, node = stages
         if node.mixture is None:
-            return self._applied(node, requests, self._made(tuple(before), requests))
+            items = self._made(tuple(before), requests)
+            return self._applied(node, requests, items, is_original=not before)
         return self._combined(node, tuple(before), requests)
 
-    def _applied(self, node: _Node, requests: Sequence[Request], items: Sequence[Item]) -> list[Item]:
+    def _applied(
+        self, node: _Node, requests: Sequence[Request], items: Sequence[Item], *, is_original: bool
+    ) -> list[Item]:
         """Apply a pipeline to images."""
         assert node.engine is not None
         plan, samples = node.engine.plan, [item.sample for item in items]
         attempts = [each.stage_key(node.number) for each in requests]
         is_late = node.engine.lanes > 1 and bool(plan.masks or plan.targets)
         seed = self._order.seed
-        places = placings(plan, samples, seed=seed, epoch=self._epoch, attempts=attempts, is_late=is_late)
+        places = placings(
+            plan,
+            samples,
+            seed=seed,
+            epoch=self._epoch,
+            attempts=attempts,
+            is_late=is_late,
+            is_original=is_original,
+        )
         cache = self._cache if node in (self._stages[0], *self._then[:1]) else None
 
         def keep(place: int, image: Decoded) -> None:

@@ -135,6 +135,7 @@ def placings(
     epoch: int,
     attempts: Sequence[int],
     is_late: bool = False,
+    is_original: bool = True,
     of: Callable[[Mapping[str, Any]], Plan] | None = None,
 ) -> list[Annotated]:
     """Return a function for each sample that computes the geometry of its ops from the size of the image.
@@ -148,6 +149,7 @@ def placings(
         epoch: Number of the epoch.
         attempts: Attempt number of each sample.
         is_late: See ``Annotated``.
+        is_original: See ``Annotated``.
         of: Function that returns the plan for the annotations of a sample. Default: ``plan``.
     """
     drawn = plan.draw(seed=seed, epoch=epoch, indices=[sample.index for sample in samples], attempts=attempts)
@@ -157,7 +159,7 @@ def placings(
         if not isinstance(sample.image, ImageError):
             place = plan.placing(numbers, sample.fields, mask_of(plan, sample.fields))
         of_sample = plan if of is None else of(sample.fields)
-        made.append(Annotated(of_sample, place, sample.fields, is_late=is_late))
+        made.append(Annotated(of_sample, place, sample.fields, is_late=is_late, is_original=is_original))
     return made
 
 
@@ -179,6 +181,8 @@ class Annotated:
             ``masks`` and data per box, as far as they exist.
         is_late: Whether the annotations are transformed by ``finish`` instead of by the call. The engine makes these
             calls one at a time, and decoding the PNG of a mask takes 0.3 ms.
+        is_original: Whether the boxes are those of the source, and not the result of a stage of a chain, which may
+            contain only a part of a box that is not larger than a pixel.
 
     Attributes:
         fields: Transformed annotations: outputs of the plan, and fields that are filtered with the boxes. Empty before
@@ -190,8 +194,17 @@ class Annotated:
         PipelineError: The sample lacks a field that an output of the plan requires.
     """
 
-    def __init__(self, plan: Plan, place: Place, sample: Mapping[str, Any], *, is_late: bool = False) -> None:
-        self._plan, self._place, self._sample, self._is_late = plan, place, sample, is_late
+    def __init__(
+        self,
+        plan: Plan,
+        place: Place,
+        sample: Mapping[str, Any],
+        *,
+        is_late: bool = False,
+        is_original: bool = True,
+    ) -> None:
+        self._plan, self._place, self._sample = plan, place, sample
+        self._is_late, self._is_original = is_late, is_original
         self._boxes: npt.NDArray[np.float32] | None = None
         self.fields: dict[str, Any] = {}
 
@@ -200,7 +213,8 @@ class Annotated:
         check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             if self._plan.boxes:
-                self._boxes = read_boxes(self._sample, height, width)  # check them before random_iou_crop
+                # check them before random_iou_crop
+                self._boxes = read_boxes(self._sample, height, width, is_original=self._is_original)
             else:
                 read_field(self._sample, "boxes", 4)
         self._placed = self._place(height, width, frames)

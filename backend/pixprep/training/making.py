@@ -384,6 +384,7 @@ class Maker:
             epoch=epoch,
             attempts=rows.attempts,
             is_late=is_late,
+            is_original=self.mixer is None,
             of=self._plan_for,
         )
 
