@@ -249,7 +249,7 @@ def test_a_recipe_has_the_pixel_values_of_the_calls_in_its_package(heading, orig
         try:
             assert furthest(changed(heading, change)) > 1 / 300, change
         except pp.PipelineError:
-            assert change[0] == '"size": 48'  # the padding to 48 rows no longer fits
+            assert change[0] == '"size": 48'  # this size does not fit the padding to 48 rows
 
 
 def test_yoloxs_own_formula_equals_that_of_ddddocr():

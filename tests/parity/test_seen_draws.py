@@ -208,7 +208,7 @@ def test_a_warp_around_a_box_equals_mmpose(height, width):
         assert np.array_equal(np.array(words["matrix"]).reshape(2, 3), matrix)
         assert np.array_equal(batch["tensor"][0], results["img"])
         for points in batch["points"][0]:  # empty if the box is outside of the region
-            # in mmpose, the center of the first pixel is (0, 0), and in pixprep it is (0.5, 0.5)
+            # the center of the first pixel is (0, 0) in mmpose and (0.5, 0.5) in pixprep
             np.testing.assert_allclose(
                 points, cv2.transform(sample["points"][index][None] - 0.5, matrix)[0] + 0.5, atol=1e-3
             )

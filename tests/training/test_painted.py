@@ -34,7 +34,7 @@ PLACES = [
 ]
 """(Left, top, right, bottom) of the object of each colour. The first two objects do not overlap."""
 PIXELS = {"mask", "masks", "nearest", "bilinear"}
-"""Annotations with one value per pixel; the targets contain the labels of the mask."""
+"""Annotations with one value per pixel. The targets ``nearest`` and ``bilinear`` contain the labels of the mask."""
 ZOOM = 1.3
 """Maximum magnification of an object relative to the photo, for objects without an outline."""
 
@@ -382,7 +382,7 @@ def mismatched_annotations(chain, pixels, output_annotations):
                 wrong.add("nearest")
             is_outside = (output_annotations["mask"] == 0) & (
                 targets[1] != 255
-            )  # a row at a seam of a mosaic may be outside
+            )  # at a seam, a row of a mosaic may be outside of all photos
             is_inside, is_outside = eroded(mask, depth), eroded(is_outside, depth)
             if (abs(targets[1][is_inside] - label) > 1e-3).any() or (targets[1][is_outside] > 1e-3).any():
                 wrong.add("bilinear")

@@ -27,7 +27,7 @@ PIPELINE = pp.Pipeline(
         pp.tensor(min_width=160, multiple=16, pad_value=-3.0),
     ]
 )
-MAX_BYTES = (3 * 4 + 1) * 48 * 640 + 8  # total bytes of the widest tensor, its mask and its size
+MAX_BYTES = (3 * 4 + 1) * 48 * 640 + 8  # bytes of the widest tensor, its mask and its size
 WIDTHS = (40, 200, 300, 333, 500, 900, 3000)
 
 
