@@ -215,7 +215,7 @@ REFUSED = [
     (
         "Resize",
         {"size": 9.0, "roi_start": [0.5, 0.0], "roi_end": [0.5, 2.0]},
-        'resize: "roi" must be four numbers, top, left, bottom and right, and must not be empty',
+        'resize: "roi" must be four numbers (top, left, bottom, right), and must not be empty',
     ),
     ("Resize", {"size": 9.5}, '"size": 9.5 must be one side, or a height and a width, from 1 to 16384 pixels each'),
     (

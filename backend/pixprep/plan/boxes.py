@@ -79,7 +79,7 @@ def to_xyxy(boxes: Numbers, format: BoxSource) -> F32 | Shares:
     try:
         corners = to_corners(checked("boxes", boxes, 4), form)  # type: ignore[arg-type]
     except (TypeError, ValueError, PixprepError):
-        raise ImageError("BAD_RECORD", '"boxes" must be rows of four numbers') from None
+        raise ImageError("BAD_RECORD", '"boxes" must be an array of numbers with the shape (n, 4)') from None
     return Shares(corners) if normalized else corners.astype(np.float32)
 
 
@@ -102,7 +102,7 @@ def check_place(boxes: F32, height: int, width: int, *, is_converted: bool) -> N
         what = f'all numbers of "boxes" are from 0 to 1, but boxes must be in pixels of {height} x {width}'
         raise ImageError("BAD_RECORD", f'{what}: set box_format="xyxy_normalized" (or the actual format) in the source')
     left, top, right, bottom = boxes[0].tolist()
-    if right > 0 and bottom > 0 and left < width and top < height:  # the usual case, which avoids checking all boxes
+    if right > 0 and bottom > 0 and left < width and top < height:  # usually true; the other boxes are then not checked
         return
     if ((boxes[:, 2:] <= 0) | (boxes[:, :2] >= (width, height))).any(axis=1).all():
         first = ", ".join(f"{number:.6g}" for number in boxes[0])

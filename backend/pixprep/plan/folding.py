@@ -243,7 +243,13 @@ class Geometry:
 
 
 def _labels(geometry: Geometry, size: tuple[int, int], drawing: Drawing) -> npt.NDArray[Any]:
-    """Return the labels of the sample after the steps of a geometry, for an image of this (height, width)."""
+    """Return the labels of the sample for each pixel of the canvas that ``geometry`` produces.
+
+    Args:
+        geometry: Geometry whose steps are applied to the labels.
+        size: (height, width) of the image.
+        drawing: Parameters of the steps for the image, and the labels of the sample.
+    """
     assert drawing.mask is not None
     return drawing.mask(geometry, geometry.place(*size, drawing), size)
 

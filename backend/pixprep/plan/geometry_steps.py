@@ -343,27 +343,29 @@ class Resize(Traits):
             - ``both``: the size is ``height`` x ``width``.
             - ``shorter``, ``longer``: the shorter or the longer side of the image becomes ``height``, and the other
               side is computed so that the aspect ratio is kept.
-            - ``nearer``: as ``shorter`` or ``longer``, for the side whose scale is closer to 1.
+            - ``nearer``: the height becomes ``height`` or the width becomes ``width``, whichever scale is closer to 1.
+              The other side is computed so that the aspect ratio is kept.
             - ``height``, ``width``: only the height or the width is given, and the other side is computed so that the
               aspect ratio is kept.
-            - ``fit``, ``cover``: the largest size inside ``height`` x ``width``, or the smallest size that covers
-              ``height`` x ``width``, with the aspect ratio of the image. One side of the result has the given length,
-              and the other side is computed.
-            - ``letterbox``: the same size as ``fit``, but both sides are computed from one scale.
-            - ``shrink``: as ``letterbox``, but images are never enlarged.
-        height, width: Requested size in pixels, see ``rule``.
+            - ``fit``: the largest size inside ``height`` x ``width`` with the aspect ratio of the image. One side has
+              the given length, and the other side is computed.
+            - ``cover``: the smallest size that covers ``height`` x ``width``, computed as for ``fit``.
+            - ``letterbox``: like ``fit``, but both sides are computed from one scale.
+            - ``shrink``: like ``letterbox``, but images are never enlarged.
+        height, width: Requested size in pixels; ``rule`` defines how it is used.
         filter: Interpolation filter.
         antialias: Whether the support of the filter is widened if the image shrinks.
         like: Library whose arithmetic the resize reproduces.
-        rounding: Rounding of a computed side, whose length is at least 1. ``detr`` and ``detr_original`` round both
-            sides; see the op ``resize``.
-        subpixel: Whether the sampling positions are computed from the exact scale factor instead of the ratio of the
-            rounded sizes. For DALI, the image is scaled about its center.
-        most, multiple, up_to: The fields ``max_size``, ``multiple`` and ``up_to`` of the op ``resize``.
-        scales: Whether the resize may shrink and whether it may enlarge the image, if both sides are computed from one
-            scale. None means that the sides are computed separately.
-        drawn: Step whose per-image parameters set ``height``, ``width`` or both, or ``roi``. None means that these
-            attributes are constant.
+        rounding: How the length of a computed side is rounded. The result is at least 1. ``detr`` and ``detr_original``
+            compute both sides with the formulas that the op ``resize`` describes.
+        subpixel: Whether the sampling positions are computed from the exact scale factor. If False, they are computed
+            from the ratio of the rounded sizes. For DALI, the resized region is scaled about its center to compensate
+            for the rounding.
+        most, multiple, up_to: Fields ``max_size``, ``multiple`` and ``up_to`` of the op ``resize``.
+        scales: Two flags for a resize that computes both sides from one scale: whether it may shrink the image, and
+            whether it may enlarge the image. None means that the sides are computed separately.
+        drawn: Step that provides the values of ``height``, ``width`` or ``roi`` for each image, from random numbers or
+            from an input. None means that these attributes are the same for all images.
         roi: Region of the image that is resized. None means the whole image.
         order: Channel order in which the library receives the image.
         sizer: Rule that computes the size of the result instead of ``rule``.

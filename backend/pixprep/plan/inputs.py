@@ -479,7 +479,7 @@ def _numbers(name: str, values: Any, last: int) -> F64 | None:
             return array.reshape(-1, last)
         return array.reshape(len(array), prod(array.shape[1:]) // last, last)  # also without objects, (0, k, 2)
     except (TypeError, ValueError):
-        raise ImageError("BAD_RECORD", f'"{name}" must be numbers of shape (n, {last})') from None
+        raise ImageError("BAD_RECORD", f'"{name}" must be an array of numbers with the shape (n, {last})') from None
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:

@@ -192,7 +192,10 @@ class Lowered:
         if resize.gap is not None and (self.before or self.levels or self.photo or self.resize or self.arithmetic):
             raise PipelineError('"reducing_gap" requires that this op directly follows decode')
         if resize.gap is not None and self.is_reduced:
-            raise PipelineError('"reducing_gap" is not supported with "reduced": true in decode: use "draft"')
+            raise PipelineError(
+                '"reducing_gap" is not supported with "reduced": true in decode: remove "reduced", or replace it by '
+                '"draft": true in this op'
+            )
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.arithmetic:  # the resize receives float32 values
             arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Affine | Float32))

@@ -207,7 +207,7 @@ class TensorPlan:
 
 
 def _name(step: Traits) -> str:
-    """Return the type of the op in a pipeline file that created the step, or else the name of the step's class."""
+    """Return the name that a pipeline file uses for a step that is an op, or else its class name in lowercase."""
     config = getattr(step, "__struct_config__", None)
     return str((config and config.tag) or type(step).__name__.lower())
 
@@ -417,8 +417,8 @@ class FlowPlan:
 def _tokens(mask: npt.NDArray[Any], columns: int) -> int:
     """Return the number of image tokens that transformers' Phi-4 computes.
 
-    A token represents 2 x 2 patches of a tile, and each row of tokens ends with one more token. The thumbnail has 16
-    rows of 16 tokens, and is separated from the other tiles by one token.
+    A token represents 2 x 2 patches of a tile, and one more token is added at the end of each row of tokens. The
+    thumbnail has 16 rows of 16 tokens, and one token separates it from the other tiles.
 
     Args:
         mask: Mask of the patches of all tiles. The first tile is the thumbnail.

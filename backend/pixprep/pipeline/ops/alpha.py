@@ -47,7 +47,7 @@ def check_alpha(op: Op, before: Lowered, *, is_chosen: bool) -> None:
         raise PipelineError(f'"scale": "{op.scale}" is not supported with {KEEP}: use a number')
     fill = getattr(op, "fill", 0)
     if fill != 0 and (isinstance(fill, str) or len(as_tuple(fill)) != 4):
-        raise PipelineError(f'"fill" must be four numbers, red, green, blue and alpha, or 0, with {KEEP}')
+        raise PipelineError(f'"fill" must be 0 or a list of four numbers (red, green, blue, alpha) with {KEEP}')
     if isinstance(op, Resize | Letterbox):
         _check_resize(op, before)
 

@@ -302,19 +302,20 @@ class DecodeVideo(Drawing, FirstOp, frozen=True, tag="decode_video", kw_only=Tru
 
 
 class Pixels(FirstOp, frozen=True, tag="pixels", kw_only=True):
-    """Accepts images that are already decoded, instead of ``decode``: uint8 arrays [height, width, 3], 0 to 255.
+    """Accepts arrays with the pixels of images that are already decoded. The op replaces ``decode``.
 
-    A ``window`` maps arrays with a wider range of values, such as CT images, to 0 to 255.
+    By default, the arrays are uint8 with the shape [height, width, 3]. The fields ``dtype`` and ``layout`` select other
+    formats, and a ``window`` maps a wider range of values, such as that of CT images, to 0 to 255. Gray images have a
+    single channel, whose axis may be omitted in Python.
 
-    A gray image has the shape [height, width, 1] or, in Python, [height, width]. Triton's clients send images as UINT8
-    tensors [n, height, width, channels]; all images of a request have the same size. In Python, the images are arrays
-    of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy can view without a copy, with any strides.
-    pixprep never writes to the arrays. If RGB or BGR images are resized, the pixels that the resize reads are copied
-    once. Gray images and images that are only cropped are not copied. Arrays do not contain an EXIF orientation, so the
-    code that decodes the image must apply it.
+    With the default format, Triton's clients send UINT8 tensors [n, height, width, 3]. All images of a request have the
+    same size. In Python, the images are arrays of NumPy, PyTorch, CuPy or any other library whose arrays NumPy or CuPy
+    can view without a copy. The arrays need not be contiguous, and pixprep never writes to them. If RGB or BGR images
+    are resized, the pixels that the resize reads are copied once. Gray images and images that are only cropped are not
+    copied. Arrays do not contain an EXIF orientation, so the code that decodes the image must apply it.
 
-    Without a ``window``, arrays of float32 must contain integers from 0 to 255, and are converted to uint8. Arrays with
-    any other value, and NaN in arrays with a ``window``, are rejected.
+    Without a ``window``, float32 arrays must contain only integers from 0 to 255, which are converted to uint8. An
+    image with any other value is rejected. With a ``window``, an image that contains NaN is rejected.
 
     Args:
         color: Order of the channels that the following ops receive, as in ``decode``.

@@ -211,7 +211,7 @@ class Resize(ImageOp, frozen=True, tag="resize"):
         if supported == "inside" and (min(numbers, default=0) < 0 or any(map(self._is_reversed, (0, 1)))):
             raise PipelineError(f'"roi" with "like": "{self.like}" must be inside the image and must not be reversed')
         if len(self.roi) != len(EDGES) or self.roi[0] == self.roi[2] or self.roi[1] == self.roi[3]:
-            raise PipelineError('"roi" must be four numbers, top, left, bottom and right, and must not be empty')
+            raise PipelineError('"roi" must be four numbers (top, left, bottom, right), and must not be empty')
         for edge, bound in self._edges.values():
             Bounded(bound).check("roi", edge)
 

@@ -30,7 +30,7 @@ _MAX_INSET = 0.32
 """Upper bound of a corner's displacement in ``random_warp_perspective``, as a fraction of the image's side."""
 
 _MIN_VISIBLE, _MIN_UPPER, _MIN_LOWER = 9, 2, 3
-"""Minimum numbers of visible points on the whole, upper and lower body that ``half_body_p`` requires."""
+"""Minimum numbers of visible points of the body, of its upper half and of its lower half, for ``half_body_p``."""
 _UPPER_P, _HALF_PADDING = 0.7, 1.5
 
 
@@ -287,7 +287,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
         shift: Maximum translation in either direction, as a fraction of the region's sides.
         shift_p: Probability that the region is moved.
         scale: Minimum and maximum factor by which the sides of the region are multiplied.
-        scale_p: Probability that the sides are multiplied.
+        scale_p: Probability that the sides of the region are multiplied by a random factor from ``scale``.
         degrees: Maximum angle of the rotation in either direction, in degrees.
         degrees_p: Probability that the region is rotated.
         half_body_p: Probability that the region contains only half of the body, if enough points are visible.

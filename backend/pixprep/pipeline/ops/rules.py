@@ -63,7 +63,8 @@ class ResizeByRule(BySize, frozen=True, kw_only=True, tag="resize_by_rule"):
     - ``nearer``: the height becomes ``size``, or the width becomes ``width``, whichever scales the image less. Both
       sides are rounded to the nearest ``multiple``, with ties to even (ZoeDepth). ``nearer_32`` rounds them to a
       multiple of 1/32, and then down to an integer.
-    - ``square``: both sides become ``size``, without keeping the aspect ratio (clips of SmolVLM, with ``again``).
+    - ``square``: both sides become ``size``, without keeping the aspect ratio. With ``again``, it reproduces the second
+      resize that SmolVLM applies to the frames of a clip.
     - ``thumbnail``: the image fits into ``size``, and is never enlarged (Donut).
     - ``thumbnail_gap``: as ``thumbnail``, but an image that shrinks by a factor of 4 or more is rejected, because
       Pillow resizes it in two steps with ``reducing_gap=2`` (Nougat).

@@ -137,8 +137,8 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         thumbnail: Position of the thumbnail, a tile that shows the whole image before ``resize_to_tiles``, resized to
             ``tile_size`` x ``tile_size`` without keeping the aspect ratio. By default, no thumbnail is added.
         thumbnail_of_one: Whether a thumbnail is also added to an image that is a single tile, as for LLaVA-NeXT.
-        omit_one: Whether the tensor of an image that is a single tile is empty, as for DeepSeek-OCR 2, whose model
-            receives the whole image from a different output.
+        omit_one: Whether the tensor is empty if the image is a single tile. DeepSeek-OCR 2 requires this, because its
+            model receives the whole image from a different output.
         thumbnail_of: Source of the thumbnail. ``photo`` is the image before ``resize_to_tiles``. ``tiles`` is the image
             after ``resize_to_tiles``, which is resized again, as for Idefics 3. ``values`` are the finished float32
             values of the tiles, which are resized without antialiasing, as for Phi-4. A GPU engine computes such
@@ -208,8 +208,9 @@ class Tiles(_TileOp, frozen=True, tag="tiles"):
         if self.thumbnail_of != "photo":
             if resize.is_real:
                 raise PipelineError(
-                    f'"thumbnail_of": "{self.thumbnail_of}" resizes the image again, but "like": "{resize.like}" and '
-                    f'"filter": "{resize.filter}" do not round to uint8: write "like": "pillow" in the resize'
+                    f'"thumbnail_of": "{self.thumbnail_of}" requires that the resize before tiles returns uint8. With '
+                    f'"like": "{resize.like}" and "filter": "{resize.filter}", it returns float32: set "like": '
+                    '"pillow" in the resize'
                 )
             thumbnail = replace(plan.geometry, levels=(*plan.geometry.levels, small))
             return replace(plan, geometry=replace(plan.geometry, thumbnail=thumbnail))
@@ -303,11 +304,11 @@ class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
 
 
 class TileTokenCount(NumbersOp, frozen=True, tag="tile_token_count"):
-    """Defines an output: the number of image tokens of Phi-4, which its class returns as ``num_img_tokens``.
+    """Defines an output: the number of image tokens of Phi-4, as in ``num_img_tokens`` of its image processor.
 
-    The thumbnail has 16 x 16 tokens. In all other tiles, each square of 2 x 2 patches becomes one token, unless it
-    contains only padding. Each row of tokens, also in the thumbnail, ends with one more token. Another token separates
-    the thumbnail from the tiles.
+    The thumbnail has 16 rows of 16 tokens. In the other tiles, each square of 2 x 2 patches becomes one token, unless
+    it contains only padding. One more token is added at the end of each row of tokens, both in the thumbnail and in the
+    grid of tiles. One further token separates the thumbnail from the other tiles.
 
     Args:
         tile_size, patch_size: as in ``tile_mask`` with ``"thumbnail": "first"`` and ``"thumbnail_of_one": true``.

@@ -131,7 +131,9 @@ class ColorIds(OutputOp, frozen=True, tag="color_ids"):
         if not 1 <= len(self.colors) <= MAX_COLORS:
             raise PipelineError(f'"colors" must have 1 to {MAX_COLORS} colors, not {len(self.colors)}')
         if not all(len(color) == 3 and all(abs(each) <= MAX_COLOR for each in color) for color in self.colors):
-            raise PipelineError(f'each of the "colors" must have three numbers from {-MAX_COLOR:g} to {MAX_COLOR:g}')
+            raise PipelineError(
+                f'every color in "colors" must consist of three numbers from {-MAX_COLOR:g} to {MAX_COLOR:g}'
+            )
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         """Return the spec of the tensor from which the indices are computed."""
