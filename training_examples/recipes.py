@@ -22,7 +22,13 @@ SIDES = tuple(range(480, 801, 32))
 
 
 class Recipe(NamedTuple):
-    """Ops after the first op, arguments of the Loader, and the first op, which decodes."""
+    """Training recipe.
+
+    Attributes:
+        ops: Ops after ``first``.
+        loader: Arguments of the Loader.
+        first: First op of the pipeline, which decodes the image.
+    """
 
     ops: list[Op]
     loader: Mapping[str, Any] = MappingProxyType({})

@@ -126,7 +126,7 @@ SIZES += [tuple(map(int, row)) for row in RANDOM.integers(1, 100, (14, 4))] + [(
 
 
 def transparent(height, width):
-    """Return RGBA noise whose alpha is 0, 255 and small in a part of the pixels."""
+    """Return RGBA noise. If the width is odd, each alpha value is 0, 1, 2, 128 or 255."""
     pixels = noise(height, width, 4)
     if width % 2:
         pixels[:, :, 3] = RANDOM.choice([0, 1, 2, 128, 255], (height, width))

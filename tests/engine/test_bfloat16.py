@@ -1,4 +1,4 @@
-"""Tests that bfloat16 values are rounded once, with ties to even, and that tensors of every kind have these values."""
+"""Tests of bfloat16: rounding with ties to even, the values of tensors, patches and tiles, and the export as DLPack."""
 
 import ctypes
 from sys import getrefcount

@@ -1,4 +1,4 @@
-"""Tests that the sources of docs/sources.md read NIfTI and DICOM files with nibabel and pydicom."""
+"""Runs the example of docs/sources.md that reads NIfTI and DICOM files, and checks its tensors and masks."""
 
 import re
 from pathlib import Path

@@ -21,7 +21,7 @@ LOW = NormalDist().cdf(-1.0)
 
 
 def samples(rng, *, least=40):
-    """Yield photos with a mask, boxes and points. A quarter of the masks does not contain foreground."""
+    """Yield photos with a mask, boxes and points. Every fourth mask contains only background."""
     for index in range(COUNT):
         height, width = rng.integers(least, 90, 2)
         mask = np.zeros((height, width), np.uint8)
@@ -54,7 +54,7 @@ def replayed(op, *, before=(), least=40):
 
 
 class Random:
-    """Replaces the random functions of a library. The results follow from given numbers in [0, 1), in order."""
+    """Replaces the random functions of a library. Each call computes its result from the next number in [0, 1)."""
 
     def __init__(self, *uniforms):
         self._left = list(uniforms)

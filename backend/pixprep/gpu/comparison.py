@@ -120,10 +120,10 @@ def _fault(kernel: Kernel, plan: TensorPlan) -> str | None:
 
 
 def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
-    """Replace the steps of a placement by all steps of levels.cu, and its erasures by two erasures.
+    """Return a copy of a placement that uses all steps of levels.cu and two erasures.
 
-    Steps and erasures are replaced only if the plan uses them. If there are several stages, the steps of the last one
-    are replaced.
+    The steps of levels.cu are used only if the last stage of the plan has such steps. They replace the steps after the
+    last resize. The two erasures are used only if the plan has erasures.
     """
     (height, width), channels = placement.size, len(plan.channels)
     erase = Erase(0, 0, max(1, height // 3), max(1, width // 3), (1.0,) * channels)

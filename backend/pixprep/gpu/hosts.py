@@ -24,7 +24,7 @@ from pixprep.plan.steps.operators import Extern
 
 
 class HostKernel:
-    """Kernel of a plan that runs on the host; see ``Kernel``. The tensors are on the GPU."""
+    """Computes the tensors of a plan on the host, and copies them to the GPU. See ``Kernel`` for the interface."""
 
     def __init__(self, plan: TensorPlan) -> None:
         self._kernel = kernel_of(plan, _call)
@@ -33,7 +33,8 @@ class HostKernel:
         self, images: Sequence[Any], placements: Sequence[Placement], outs: Any, places: Sequence[int]
     ) -> Mapping[int, ImageError]:
         """See ``Kernel.run``. The images are on the host, and each tensor is copied to the GPU."""
-        hosts = {place: _pinned(outs[place].shape, outs[place].dtype) for place in places}  # clips repeat a place
+        # in the patches of a clip, all frames have the same place, and are written to one array
+        hosts = {place: _pinned(outs[place].shape, outs[place].dtype) for place in places}
         failed = self._kernel.run(images, placements, hosts, places)
         lane = current_lane()
         for place, host in hosts.items():

@@ -53,7 +53,7 @@ __device__ static inline void add_whole(const Taps<T> &taps, int shift, int *sum
 // first) * weight. PASSES_OPENCV_CUBIC begins with the last tap, and its weights are integers in units of 2^-22.
 // PASSES_FLOAT_FUSED adds the first tap and then groups of four taps with separate rounding of products and sums. The
 // remaining taps are added with fused multiply-adds. PASSES_FLOAT_PAIRS begins with the second tap, and adds all others
-// with fused multiply-adds. If `table` is not null, it contains the value of each pixel value.
+// with fused multiply-adds. If `table` is not null, each pixel value is first replaced by its entry in this table.
 template <typename T>
 __device__ static inline void add_real(const Taps<T> &taps, int passes, float *sums, const float *table = 0) {
     if (passes == PASSES_LERP) {

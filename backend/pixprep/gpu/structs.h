@@ -23,8 +23,9 @@ struct Coefficients {
     int bits;  // fractional bits of fixed-point weights
 };
 
-// Memory layout of a tensor or a canvas of one image. All strides are in values. In a tensor of patches, `strides` are
-// those within a patch, and the image consists of slices of equal size, which are divided into patches.
+// Memory layout of a tensor or a canvas of one image. All strides are numbers of values, not of bytes. In a tensor
+// of patches, `strides` apply within a patch, and the image consists of slices of equal size, which are divided into
+// patches.
 struct Layout {
     int height;
     int width;

@@ -117,8 +117,8 @@ def detections(
     Args:
         outputs: Outputs for one photo without the batch dimension: the outputs of the detector, and ``transform`` and
             ``original_size`` of the pipeline. PaddleDetection's boxes do not need ``transform``. Normalized boxes and
-            SCRFD also need ``image_size``, the height and width of the tensor. For an RT-DETR or D-FINE that receives
-            the input ``orig_target_sizes``, pass this array instead of ``transform`` and ``original_size``: the boxes
+            SCRFD also need ``image_size``, the height and width of the tensor. For an RT-DETR or D-FINE model that has
+            the input ``orig_target_sizes``, pass this array instead of ``transform`` and ``original_size``. The boxes
             are then not mapped to the photo a second time.
         task: Task of an Ultralytics export. Default: ``segment`` if there are mask prototypes, else ``detect`` if the
             last row cannot contain the angles of ``obb``.

@@ -339,14 +339,15 @@ class Chain:
 
     The partners of an image are drawn from the whole source. A broken partner is replaced by another one, unless
     ``on_error`` is "raise". ``batch["mix"]`` contains a list for each image, with the random parameters of its stages.
-    The entry of random ops is ``{"draws": ...}``. The entry of an augmentation contains its parameters, and in ``of``
-    the ``index`` and the random parameters of each partner. It is ``{}`` if the image did not change. The stages run on
-    the CPU.
+    The entry of random ops is ``{"draws": ...}``. The entry of an augmentation contains its parameters and the list
+    ``of``. For each partner, this list contains the ``index`` of the partner and, in ``mix``, its random parameters.
+    The entry is ``{}`` if the augmentation did not change the image. The stages run on the CPU.
 
     Args:
         stages: The stages, in order.
-        until: Number of the first epoch without ``stages``, such as 285 for YOLOX's 300 epochs with 15
-            ``no_aug_epochs``, or Ultralytics' ``close_mosaic``. Default: all epochs have the stages.
+        until: First epoch in which ``stages`` are not applied. For example, YOLOX trains 300 epochs with
+            ``no_aug_epochs=15``, which is ``until=285``. Ultralytics names this argument ``close_mosaic``. Default: the
+            stages are applied in all epochs.
         then: Ops that replace the stages from the epoch ``until`` on.
 
     Raises:

@@ -179,14 +179,15 @@ class Annotated:
         place: Function from ``plan.placing``.
         sample: Fields of the sample. The annotations are ``size`` (height, width), ``boxes``, ``points``, ``mask``,
             ``masks`` and data per box, as far as they exist.
-        is_late: Whether the annotations are transformed by ``finish`` instead of by the call. The engine makes these
-            calls one at a time, and decoding the PNG of a mask takes 0.3 ms.
-        is_original: Whether the boxes are those of the source, and not the result of a stage of a chain, which may
-            contain only a part of a box that is not larger than a pixel.
+        is_late: Whether ``finish`` transforms the annotations, and not the call of the object. The engine calls one
+            object at a time. A slow transformation, such as decoding the PNG of a mask in 0.3 ms, would therefore
+            delay all other images.
+        is_original: Whether the boxes come from the source. Only the positions of these boxes are checked. A stage of a
+            chain can crop a box to a part of the first pixel, which the check would reject as normalized coordinates.
 
     Attributes:
-        fields: Transformed annotations: outputs of the plan, and fields that are filtered with the boxes. Empty before
-            the call or ``finish``.
+        fields: Transformed annotations. These are the outputs of the plan and the fields that are filtered with the
+            boxes. The dictionary is empty until the annotations are transformed.
 
     Raises:
         ImageError: BAD_RECORD: The annotated size differs from that of the image, or annotations contradict each other.

@@ -94,7 +94,7 @@ _READERS: dict[str, Callable[[Path, str | None], Iterator[Any]]] = {".csv": _csv
 
 def _column(path: Path, column: str | None, names: Sequence[str]) -> str:
     if len(names) == 1 and (mark := next((each for each in ";\t" if each in names[0]), "")):
-        raise PixprepError(f"{path}: the columns are separated by {mark!r}: separate them by commas")
+        raise PixprepError(f"{path}: the columns must be separated by commas, not by {mark!r}")
     name = column or ("path" if "path" in names else names[0] if len(names) == 1 else "")
     if name not in names:
         raise PixprepError(f"{path}: has no column {name or 'path'!r}: select one of {', '.join(names)}")

@@ -64,7 +64,7 @@ class Part:
 
     @property
     def attempts(self) -> list[int]:
-        """Attempt number of each sample before any replacement: a multiple of ``COPY``."""
+        """Number of the first attempt for each sample: ``COPY`` times its number of previous occurrences."""
         attempts: list[int] = (self.copies * COPY).tolist()
         return attempts
 

@@ -214,7 +214,8 @@ class CpuDecoder:
         if header.components in (1, 3):
             decoded = self._turbo(encoded, header, placed, memory, part)
             if decoded is not None:
-                if self._plan.alpha == "keep" and decoded.pixels.flags.writeable:  # Pillow's pixels contain it
+                # arrays from Pillow are read-only, and their alpha channel is already set
+                if self._plan.alpha == "keep" and decoded.pixels.flags.writeable:
                     decoded.pixels[:, :, 3] = 255
                 return decoded
         return self._unsupported_by_turbo(encoded, header, placed, memory)

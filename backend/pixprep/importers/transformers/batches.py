@@ -64,16 +64,17 @@ class Form(NamedTuple):
             means that images are never padded to a common size: ``do_pad`` pads each image individually.
         counted: Result of ``get_number_of_image_patches``. ``count``: the number of patches or tiles. ``grid``: the
             numbers of rows and columns. ``all``: the number of patches or tiles, and the numbers of rows and columns.
-            ``tiles``: the number of tiles of another output, plus one for the whole image. None means that the class
-            does not have this method.
+            ``tiles``: the number of tiles in the last output of the pipeline, plus one for the whole image if the image
+            is split. None means that the class does not have this method.
         required: Required values of fields. With other values, the batch would have a different form.
         is_single: Whether samples with several images are not supported.
-        is_alone: Whether a call with several images is not supported, because the size of each one depends on the
-            others.
+        is_alone: Whether a call with several images is not supported, because the size of each image depends on
+            the other images.
         is_bare: Whether the class returns the pixel values themselves instead of a ``BatchFeature``.
         is_array: Whether outputs with numbers are arrays even without ``return_tensors``, unless they are ``listed``.
         splits: Whether the class always returns the numbers of rows and columns of tiles, and a mask of the tiles.
-        shared: Outputs with the same value for every batch. The pipeline does not return them in this form.
+        shared: Outputs whose value is the same in every batch. They are added to the outputs of the pipeline, and
+            replace outputs with the same name.
         listed: Outputs that are lists even if ``return_tensors`` is set.
     """
 

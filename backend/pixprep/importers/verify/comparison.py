@@ -149,7 +149,9 @@ def reject_unverifiable(pipeline: Pipeline) -> None:
             'verify the pipeline without "reduced"; docs/decisions-decoding.md describes the differences'
         )
     if isinstance(decode, ops.Decode) and decode.alpha == "keep":
-        raise PipelineError('decode: "alpha": "keep" cannot be verified: compare the tensors with those of the library')
+        raise PipelineError(
+            'decode: a pipeline with "alpha": "keep" cannot be verified; compare its tensors with those of the library'
+        )
     if by_rule := next((op for op in pipeline.side_ops if isinstance(op, BySize)), None):
         raise PipelineError(
             f"{ops.op_name(by_rule)}: an op that computes its size by a rule cannot be verified: replace it by resize "
