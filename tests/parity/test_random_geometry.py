@@ -8,7 +8,7 @@ import pytest
 
 import pixprep as pp
 from pixprep.plan.draws import crops, philox
-from pixprep.plan.draws.augments import RandomStep
+from pixprep.plan.draws.augments import RandomStep, Seen
 
 torch = pytest.importorskip("torch", reason="NO PYTORCH: its random transforms were not compared")
 pytest.importorskip("torchvision", reason="NO TORCHVISION: its random transforms were not compared")
@@ -189,7 +189,7 @@ def test_the_crop_of_an_iou_crop_equals_torchvision():
         torch.manual_seed(seed)
         params = v2.RandomIoUCrop().make_params([image_of(height, width), bounding])
         torch.manual_seed(seed)
-        words = step.words(height, width, numbers(step.key, iou_blocks(height, width)), boxes.astype(float))
+        words = step.words(height, width, numbers(step.key, iou_blocks(height, width)), Seen(boxes.astype(float)))
         kept = params.pop("is_within_crop_area", torch.ones(len(boxes), dtype=torch.bool)).numpy()
         wholes += not params
         expected = params or {"top": 0, "left": 0, "height": height, "width": width}

@@ -66,7 +66,7 @@ def test_torchvision_clips():
             random.choice([2, 8, 16, 32]),
             random.choice([1, 2, 3, 5, 10, 30]),
         )
-        fps, rate = random.choice([15, 10, 12.5, 24, 30, 60]), Fraction(*random.choice(RATES))
+        fps, rate = random.choice([15, 10, 12.5, 24, 30, 60]), Fraction(*random.choice(FRAME_RATES))
         files = {"video_paths": [""], "video_pts": [torch.arange(count)], "video_fps": [float(rate)]}
         with warnings.catch_warnings(action="ignore"):  # warnings about files that are too short
             video = VideoClips([""], frames, 1, fps, _precomputed_metadata=files)
@@ -82,7 +82,7 @@ def test_torchvision_clips():
     assert 20 < refused < 750
 
 
-RATES = [(25,), (30,), (24,), (30000, 1001), (24000, 1001), (50,), (10,)]
+FRAME_RATES = [(25,), (30,), (24,), (30000, 1001), (24000, 1001), (50,), (10,)]
 SIZES = [(96, 160), (240, 320), (300, 226), (720, 1280)]
 
 
