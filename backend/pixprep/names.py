@@ -112,6 +112,11 @@ LOADER: Mapping[str, str] = {
 }
 
 MIX: Mapping[str, str] = {"num_classes": "use classes", "alpha": "mixup and cutmix have separate alphas; set both"}
+COMBINED: Mapping[str, str] = {"prob": "use p", "max_cached_images": "use recent"}
+MOSAIC: Mapping[str, str] = {**COMBINED, **dict.fromkeys(("img_scale", "imgsz"), "use height and width")}
+CHAIN: Mapping[str, str] = dict.fromkeys(
+    ("no_aug_epochs", "close_mosaic"), "use until, the number of all epochs minus this number"
+)
 
 
 def snake(name: str) -> str:
@@ -178,7 +183,7 @@ def field_hint(field: str, known: Iterable[str]) -> str:
 
 
 def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]:
-    """Return a decorator of ``__init__`` that adds hints to the errors of calls with wrong arguments.
+    """Return a decorator of a class or its ``__init__`` that adds hints to the errors of calls with wrong arguments.
 
     Args:
         elsewhere: Hints, by the names of arguments in other libraries.
@@ -186,6 +191,9 @@ def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]
     """
 
     def around(function: F) -> F:
+        if isinstance(function, type):
+            function.__init__ = around(function.__init__)  # type: ignore[misc]
+            return function
         signature = inspect.signature(function)
         class_name = function.__qualname__.partition(".")[0]
 

@@ -100,6 +100,12 @@ MISTAKES = [
     ),
     (lambda: loader(device="mps"), 'unknown device "mps": use "cpu", "gpu"'),
     (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": use classes'),
+    (lambda: pp.Mosaic(p=0.5), f"Mosaic: missing a required {KIND}argument: 'height'"),
+    (lambda: pp.Mosaic(640), "Mosaic: too many positional arguments: pass all arguments by name, such as p=0.5"),
+    (lambda: pp.Mosaic(imgsz=640), 'Mosaic: no argument "imgsz": use height and width'),
+    (lambda: pp.MixUp(prob=0.5), 'MixUp: no argument "prob": use p'),
+    (lambda: pp.CopyPaste(probability=0.5), 'CopyPaste: no argument "probability"'),
+    (lambda: pp.Chain([], close_mosaic=10), 'Chain: no argument "close_mosaic": use until, the number of all epochs'),
     # Wrong sources and samples.
     (lambda: pp.read.files("trian"), "trian: no such folder"),
     (lambda: pp.read.tar(str(Path(__file__).parent)), "door: is a folder: use a pattern such as "),

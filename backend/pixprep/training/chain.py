@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, nan
+from math import nan
 from typing import Any, ClassVar
 from zlib import crc32
 
@@ -21,6 +21,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError
+from pixprep.names import CHAIN, COMBINED, MOSAIC, explained
 from pixprep.pipeline.ops import AnnotationOp, Boxes, Decode, Op, Pixels, Points, Target, Tensor
 from pixprep.pipeline.ops.limits import MAX_SIDE
 from pixprep.pipeline.ops.op import changed
@@ -29,8 +30,8 @@ from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import OperatorCall
 from pixprep.training.cache import PixelCache
 from pixprep.training.fields import Annotated, placings
-from pixprep.training.mixing import generator
-from pixprep.training.order import COPY, Indices, Order
+from pixprep.training.mixing import generator, is_within
+from pixprep.training.order import COPY, Indices, Order, is_integer
 from pixprep.training.reading import Reader, Sample
 
 Fields = dict[str, Any]
@@ -39,6 +40,7 @@ _WORD = 7
 _PATH_BITS = 16
 MAX_TRIES = 100
 """Maximum number of times that a partner is drawn until it is not broken."""
+_BY_NAME = "pass all arguments by name, such as p=0.5"
 
 
 @dataclass(frozen=True)
@@ -121,9 +123,9 @@ class Mixture:
     def __post_init__(self) -> None:
         """Check the arguments."""
         name = type(self).__name__
-        if not 0 <= self.p <= 1:
+        if not is_within(self.p, 0, 1):
             raise PipelineError(f"{name}: p must be from 0 to 1, not {self.p!r}")
-        if self.recent is not None and not (isinstance(self.recent, int) and self.recent >= self.min_recent):
+        if self.recent is not None and not is_integer(self.recent, self.min_recent):
             raise PipelineError(f"{name}: recent must be an integer of at least {self.min_recent}, not {self.recent!r}")
 
     def check(self, plan: Plan) -> None:
@@ -147,6 +149,7 @@ class Mixture:
         raise NotImplementedError
 
 
+@explained(MOSAIC, _BY_NAME)
 @dataclass(frozen=True, kw_only=True)
 class Mosaic(Mixture):
     """Place four images around a random point of a canvas: a stage of the argument ``mix`` of a ``Loader``.
@@ -181,26 +184,31 @@ class Mosaic(Mixture):
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        for name, side in (("height", self.height), ("width", self.width or self.height)):
-            if not isinstance(side, int) or not 1 <= side <= 8192:
+        for name, side in zip(("height", "width"), self._area, strict=True):
+            if not is_integer(side, 1, 8192):
                 raise PipelineError(f"Mosaic: {name} must be an integer from 1 to 8192, not {side!r}")
-        if not (len(self.center) == 2 and 0 <= self.center[0] <= self.center[1] <= 2):
+        is_pair = isinstance(self.center, list | tuple | np.ndarray) and len(self.center) == 2
+        if not (is_pair and all(is_within(each, 0, 2) for each in self.center) and self.center[0] <= self.center[1]):
             raise PipelineError(
                 f"Mosaic: center must be two numbers from 0 to 2 in ascending order, not {self.center!r}"
             )
-        if not isinstance(self.fill, int) or not 0 <= self.fill <= 255:
+        if not is_integer(self.fill, 0, 255):
             raise PipelineError(f"Mosaic: fill must be an integer from 0 to 255, not {self.fill!r}")
+
+    @property
+    def _area(self) -> tuple[int, int]:
+        """Height and width of an image's area in pixels."""
+        return self.height, self.height if self.width is None else self.width
 
     def check(self, plan: Plan) -> None:
         """See ``Mixture``."""
-        if zoomed := next((each.field for each in plan.targets.values() if each.zoom > 1), None):
-            raise PipelineError(f'Mosaic: the target "{zoomed}" has a "zoom", which is not supported: remove it')
+        _check_zoom("Mosaic", plan)
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """Return the point (y, x) on the canvas in pixels, ``{"mosaic": [y, x]}``."""
         low, high = self.center
         y, x = rng.random(2).tolist()
-        sides = (y, self.height), (x, self.width or self.height)
+        sides = zip((y, x), self._area, strict=True)
         return {"mosaic": [int(low * side + u * (high * side - low * side)) for u, side in sides]}
 
     def mixed(self, words: Mapping[str, Any], parts: Sequence[_Part], plan: Plan) -> _Part:
@@ -209,9 +217,11 @@ class Mosaic(Mixture):
         upper, left = (True, True, False, False), (True, False, True, False)
         sizes = [part.size for part in parts]
         corners = [(y - size[0] * up, x - size[1] * at) for size, up, at in zip(sizes, upper, left, strict=True)]
-        return _pasted(parts, corners, (2 * self.height, 2 * (self.width or self.height)), self.fill, plan)
+        height, width = self._area
+        return _pasted(parts, corners, (2 * height, 2 * width), self.fill, plan)
 
 
+@explained(COMBINED, _BY_NAME)
 @dataclass(frozen=True, kw_only=True)
 class MixUp(Mixture):
     """Blend an image with another image, and keep the boxes of both: a stage of the argument ``mix`` of a ``Loader``.
@@ -242,8 +252,10 @@ class MixUp(Mixture):
     def __post_init__(self) -> None:
         """Check the arguments."""
         super().__post_init__()
-        if self.alpha is not None and not (isfinite(self.alpha) and self.alpha > 0):
+        if self.alpha is not None and not (is_within(self.alpha, 0) and self.alpha > 0):
             raise PipelineError(f"MixUp: alpha must be greater than 0, not {self.alpha!r}")
+        if self.partner is not None:
+            _check_stages("MixUp: partner", self.partner)
         if self.partner is not None and self.recent is not None:
             raise PipelineError(
                 "MixUp: recent images come from the preceding stages, and not from partner: remove partner or recent"
@@ -272,6 +284,7 @@ class MixUp(Mixture):
         return own.joined([other], image, plan)
 
 
+@explained(COMBINED, _BY_NAME)
 @dataclass(frozen=True, kw_only=True)
 class CopyPaste(Mixture):
     """Paste objects of another image into each image: a stage of the argument ``mix`` of a ``Loader``.
@@ -298,7 +311,7 @@ class CopyPaste(Mixture):
         """See ``Mixture``."""
         if not {"boxes", "masks"} <= {each.field for each in plan.annotations.values()}:
             raise PipelineError("CopyPaste requires the boxes and masks of objects: add the ops boxes and masks")
-        Mosaic.check(self, plan)  # type: ignore[arg-type]  # targets with a zoom
+        _check_zoom("CopyPaste", plan)
 
     def draw(self, rng: np.random.Generator) -> dict[str, Any]:
         """Return a seed for the selection of objects, such as ``{"seed": 81985529216486895}``."""
@@ -328,6 +341,7 @@ class CopyPaste(Mixture):
         return made.changed(planes)
 
 
+@explained(CHAIN, "pass the stages as one list")
 @dataclass(frozen=True)
 class Chain:
     """Stages that change each decoded image before the pipeline: ``pp.Loader(..., mix=pp.Chain([...]))``.
@@ -360,13 +374,24 @@ class Chain:
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        for name, stages in (("stages", self.stages), ("then", self.then)):
-            if not isinstance(stages, list | tuple):
-                raise PipelineError(f"Chain: {name} must be a list of ops and augmentations, not {stages!r}")
-        if self.until is not None and not (isinstance(self.until, int) and self.until >= 0):
+        _check_stages("Chain: stages", self.stages)
+        _check_stages("Chain: then", self.then)
+        if self.until is not None and not is_integer(self.until, 0):
             raise PipelineError(f"Chain: until must be the number of an epoch, not {self.until!r}")
         if self.then and self.until is None:
             raise PipelineError("Chain: then requires until, the first epoch in which it replaces the stages")
+
+
+def _check_stages(name: str, stages: object) -> None:
+    """Raise a PipelineError if an argument is not a list of stages. The stages themselves are checked by ``Mixer``."""
+    if not isinstance(stages, list | tuple):
+        raise PipelineError(f"{name} must be a list of ops and augmentations, not {stages!r}")
+
+
+def _check_zoom(name: str, plan: Plan) -> None:
+    """Raise a PipelineError if a plan has a target whose resolution differs from that of the image."""
+    if zoomed := next((each.field for each in plan.targets.values() if each.zoom > 1), None):
+        raise PipelineError(f'{name}: the target "{zoomed}" has a "zoom", which is not supported: remove it')
 
 
 class _Part:

@@ -7,7 +7,8 @@ seed, the epoch and the batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +19,7 @@ from pixprep.engine.batch import Batch
 from pixprep.errors import DataError, PipelineError
 from pixprep.names import MIX, explained
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.training.order import Indices, Order
+from pixprep.training.order import Indices, Order, is_integer
 
 Key = tuple[int, int, int, int]
 """Key of the random parameters of a batch: seed, epoch, position in the epoch after the batch, and rank."""
@@ -26,6 +27,12 @@ _MIXES = 3
 """Last word of the Philox counter, distinct from those of ``training.order``."""
 
 
+def is_within(value: object, low: float, high: float = inf) -> bool:
+    """Return whether a value is a finite number in a range, whose ends are included."""
+    return isinstance(value, Real) and isfinite(value) and low <= float(value) <= high
+
+
+@explained(MIX, "pass mixup, cutmix and p by name")
 @dataclass(frozen=True)
 class Mix:
     """Apply MixUp and CutMix to the batches of a Loader: ``pp.Loader(..., mix=pp.Mix(1000, mixup=0.2, cutmix=1.0))``.
@@ -61,9 +68,9 @@ class Mix:
     def __post_init__(self) -> None:
         """Check the arguments."""
         alphas = [alpha for alpha in (self.mixup, self.cutmix) if alpha is not None]
-        if not alphas or not all(isfinite(alpha) and alpha > 0 for alpha in alphas):
+        if not alphas or not all(is_within(alpha, 0) and alpha > 0 for alpha in alphas):
             raise PipelineError("Mix: set mixup, cutmix or both, each to an alpha greater than 0")
-        if not isinstance(self.classes, int) or self.classes < 1 or not 0 <= self.p <= 1:
+        if not is_integer(self.classes, 1) or not is_within(self.p, 0, 1):
             raise PipelineError(
                 f"Mix: classes must be an integer of at least 1, and p a number from 0 to 1, not {self.classes!r} and "
                 f"{self.p!r}"
@@ -207,6 +214,3 @@ def _mix(images: Any, others: Indices, is_mixed: npt.NDArray[np.bool_], lam: flo
                 images[row] *= lam
                 images[row] += other * images.dtype.type(1.0 - lam)
             row = next_row
-
-
-Mix.__init__ = explained(MIX, "pass mixup, cutmix and p by name")(Mix.__init__)  # type: ignore[method-assign]

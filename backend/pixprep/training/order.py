@@ -113,11 +113,11 @@ class Order:
         """Check the arguments, and set the default of ``last``."""
         if self.samples < 1:
             raise PipelineError("the source has no samples")
-        if not _is_integer(self.batch_size, 1):
+        if not is_integer(self.batch_size, 1):
             raise PipelineError(f"batch_size must be an integer of at least 1, not {self.batch_size!r}")
         if not (isinstance(self.shuffle, bool) or self.shuffle == "blocks"):  # ``in`` would accept 0 and 1
             raise PipelineError(f'shuffle must be False, True or "blocks", not {self.shuffle!r}')
-        if not (_is_integer(self.seed, 0) and self.seed < 1 << 32):
+        if not is_integer(self.seed, 0, (1 << 32) - 1):
             raise PipelineError(f"seed must be an integer from 0 to 2**32 - 1, not {self.seed!r}")
         _, world = checked_shard(self.shard)
         if self.last is None:  # without shuffling, "drop" would drop the same samples in every epoch
@@ -346,7 +346,7 @@ class Order:
 
     def _check_sampler(self) -> None:
         for name, value in (("repeats", self.repeats), ("epoch_samples", self.length)):
-            if not _is_integer(value, 1):
+            if not is_integer(value, 1):
                 raise PipelineError(f"{name} must be an integer of at least 1, not {value!r}")
         for name, option in (("weights", self.weights), ("shares", self.shares)):
             if option is not None and self.shuffle is not True:
@@ -432,13 +432,15 @@ def checked_shard(shard: Any) -> tuple[int, int]:
         PipelineError: The shard is invalid.
     """
     match shard:
-        case (rank, world) if _is_integer(world, 1) and _is_integer(rank, 0) and rank < world:
+        case (rank, world) if is_integer(world, 1) and is_integer(rank, 0) and rank < world:
             return int(rank), int(world)
     raise PipelineError(f"shard must be (rank, world), such as (0, 8) to (7, 8), not {shard!r}")
 
 
-def _is_integer(value: Any, minimum: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= minimum
+def is_integer(value: Any, minimum: int, maximum: float = inf) -> bool:
+    """Return whether a value is an integer in a range, whose ends are included."""
+    is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return is_number and minimum <= int(value) <= maximum
 
 
 def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
