@@ -98,7 +98,6 @@ CROP = pp.random_crop(640, pad_if_needed=True, fill=114)
 YOLO_WARP = after_mosaic("ultralytics", 0, (0.5, 1.5))
 SIMCLR = pp.color_jitter(0.8, 0.8, 0.8, 0.2, like="torchvision")
 BYOL = pp.color_jitter(0.4, 0.4, 0.2, 0.1, like="torchvision")
-HSV = pp.random_hue_saturation_value(5, 30, 30)
 BY_SIDES = pp.random_shortest_size(SIDES, max_size=1333)
 
 RECIPES = {
@@ -227,11 +226,11 @@ RECIPES = {
                 [
                     fit("longer"),
                     pp.Mosaic(height=640),
-                    after_mosaic("ultralytics", 0, (0.5, 1.5)),
+                    YOLO_WARP,
                     pp.MixUp(p=0.1, alpha=32),
                 ],
                 until=90,
-                then=[pp.letterbox(640, 640, like="opencv"), after_mosaic("ultralytics", 0, (0.5, 1.5))],
+                then=[pp.letterbox(640, 640, like="opencv"), YOLO_WARP],
             )
         },
     ),
@@ -248,11 +247,7 @@ RECIPES = {
                     pp.MixUp(recent=20),
                 ],
                 until=280,
-                then=[
-                    pp.scale_jitter(640, 640, like="opencv"),
-                    pp.random_crop(640, pad_if_needed=True, fill=114),
-                    FLIP,
-                ],
+                then=[pp.scale_jitter(640, 640, like="opencv"), CROP, FLIP],
             )
         },
     ),

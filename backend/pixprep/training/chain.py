@@ -30,13 +30,11 @@ from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import OperatorCall
 from pixprep.training.cache import PixelCache
 from pixprep.training.fields import Annotated, placings
-from pixprep.training.mixing import generator, is_within
-from pixprep.training.order import COPY, Indices, Order, is_integer
+from pixprep.training.mixing import is_within
+from pixprep.training.order import CHAINS, COPY, Indices, Order, generator, is_integer
 from pixprep.training.reading import Reader, Sample
 
 Fields = dict[str, Any]
-_WORD = 7
-"""Last word of the Philox counter, distinct from those of ``training.order`` and ``training.mixing``."""
 _PATH_BITS = 16
 MAX_TRIES = 100
 """Maximum number of times that a partner is drawn until it is not broken."""
@@ -737,7 +735,7 @@ class Mixer:
         mixture = node.mixture
         assert mixture is not None
         rngs = [
-            generator((self._order.seed, self._epoch, each.index, each.key), node.number << 8 | _WORD)
+            generator((self._order.seed, self._epoch, each.index, each.key), node.number << 8 | CHAINS)
             for each in requests
         ]
         pools = [self._pool(mixture, each) for each in requests]

@@ -27,8 +27,8 @@ from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
 from pixprep.training.chain import Mixer
 from pixprep.training.fields import collated, placings, unfiltered, untransformed
-from pixprep.training.mixing import Key, Mix
-from pixprep.training.order import Order, Part
+from pixprep.training.mixing import Mix
+from pixprep.training.order import Key, Order, Part
 from pixprep.training.reading import Reader, Sample
 from pixprep.training.recycling import Blocks, Recycler
 from pixprep.training.sources import AnySource

@@ -19,12 +19,7 @@ from pixprep.engine.batch import Batch
 from pixprep.errors import DataError, PipelineError
 from pixprep.names import MIX, explained
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.training.order import Indices, Order, is_integer
-
-Key = tuple[int, int, int, int]
-"""Key of the random parameters of a batch: seed, epoch, position in the epoch after the batch, and rank."""
-_MIXES = 3
-"""Last word of the Philox counter, distinct from those of ``training.order``."""
+from pixprep.training.order import MIXES, Indices, Key, Order, generator, is_integer
 
 
 def is_within(value: object, low: float, high: float = inf) -> bool:
@@ -116,7 +111,7 @@ class Mix:
             ``{"mixup": lam}``, where ``lam`` is the weight of the image itself; ``{"cutmix": [top, left, bottom,
             right]}``, the region that is replaced; or ``{}`` if the batch is not mixed.
         """
-        rng = generator(key, _MIXES)
+        rng = generator(key, MIXES)
         is_done, is_second = rng.random() < self.p, rng.random() < 0.5
         if not is_done:
             return {}
@@ -160,13 +155,6 @@ class Mix:
         fields = {**batch.fields, self.label: soft, "mix": [dict(params) if each else {} for each in is_mixed]}
         batch.fields = MappingProxyType(fields)
         return batch
-
-
-def generator(key: Key, word: int) -> np.random.Generator:
-    """Return a random generator for a batch. ``word`` selects one of its independent streams."""
-    seed, epoch, end, rank = key
-    counter, pair = np.array([0, rank, end, word], np.uint64), np.array([seed, epoch], np.uint64)
-    return np.random.Generator(np.random.Philox(counter=counter, key=pair))
 
 
 def partners(indices: Indices) -> Indices:

@@ -35,9 +35,13 @@ pool. A pool has 4,096 samples, whatever the size of the source's own blocks."""
 MAX_GROUPS = 1000
 MAX_ORDERED = 1 << 34
 """Maximum number of samples in an order. It is kept in memory during an epoch and takes 8 bytes per sample."""
-_REPLACEMENTS, _PARTS = 1, 2
-"""Last word of the Philox counter for replacements of broken samples, and for the samples of one concatenated source.
-It is 0 for all other random numbers of an order, so these streams are independent."""
+Key = tuple[int, int, int, int]
+"""Key of random parameters. For a batch: seed, epoch, position in the epoch after the batch, and rank. For a sample:
+seed, epoch, index, and attempt number."""
+_REPLACEMENTS, _PARTS, MIXES, SOURCES, CHAINS = 1, 2, 3, 6, 7
+"""Last word of the Philox counter for each kind of random numbers: replacements of broken samples, samples of one
+concatenated source, ``Mix``, sources that draw random numbers, and chains. It is 0 for all other random numbers of an
+order, so these streams are independent."""
 
 COPY = 128
 """Offset between the attempt numbers of the copies of a sample in an epoch: the numbers of the k-th repetition start at
@@ -445,6 +449,13 @@ def is_integer(value: Any, minimum: int, maximum: float = inf) -> bool:
 
 def _key(seed: int, epoch: int) -> npt.NDArray[np.uint64]:
     return np.array([seed, epoch], np.uint64)
+
+
+def generator(key: Key, word: int) -> np.random.Generator:
+    """Return the random generator of a batch or a sample. ``word`` selects one of its independent streams."""
+    seed, epoch, position, number = key
+    counter = np.array([0, number, position, word], np.uint64)
+    return np.random.Generator(np.random.Philox(counter=counter, key=_key(seed, epoch)))
 
 
 def _random_uint64(seed: int, epoch: int, count: int, part: int | None = None) -> npt.NDArray[np.uint64]:

@@ -38,12 +38,11 @@ from pixprep.engine.decoders import Encoded, Limits
 from pixprep.errors import ImageError, SetupError, printable
 from pixprep.plan.boxes import to_xyxy
 from pixprep.spec import BoxSource
+from pixprep.training.order import SOURCES, generator
 
 Sample = dict[str, Any]
 LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (``Limits`` is immutable)
 """Limits of the Loader that reads a sample. They also apply to remote objects, which are downloaded on request."""
-_SOURCE = 6
-"""Last word of the Philox counter, distinct from those of ``training.order`` and ``training.mixing``."""
 _NAMED = 3
 
 
@@ -62,9 +61,7 @@ class Draw:
 
     @cached_property
     def rng(self) -> np.random.Generator:  # noqa: D102  (see ``Attributes``)
-        counter = np.array([0, self.attempt, self.index, _SOURCE], np.uint64)
-        key = np.array([self.seed, self.epoch], np.uint64)
-        return np.random.Generator(np.random.Philox(counter=counter, key=key))
+        return generator((self.seed, self.epoch, self.index, self.attempt), SOURCES)
 
 
 DRAW: ContextVar[Draw | None] = ContextVar("DRAW", default=None)
