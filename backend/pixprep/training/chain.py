@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from pixprep.engine.annotations import moving
 from pixprep.engine.batch import Batch
-from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError
 from pixprep.names import CHAIN, COMBINED, MOSAIC, explained
@@ -29,7 +28,7 @@ from pixprep.pipeline.pipeline import Pipeline
 from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import OperatorCall
 from pixprep.training.cache import PixelCache
-from pixprep.training.fields import Annotated, placings
+from pixprep.training.fields import Annotated, run_annotated
 from pixprep.training.mixing import is_within
 from pixprep.training.order import CHAINS, COPY, Indices, Order, generator, is_integer
 from pixprep.training.reading import Reader, Sample
@@ -690,30 +689,16 @@ class Mixer:
     ) -> list[Item]:
         """Apply a pipeline to images."""
         assert node.engine is not None
-        plan, samples = node.engine.plan, [item.sample for item in items]
-        attempts = [each.stage_key(node.number) for each in requests]
-        is_late = node.engine.lanes > 1 and bool(plan.masks or plan.targets)
-        seed = self._order.seed
-        places = placings(
-            plan,
-            samples,
-            seed=seed,
+        batch, places = run_annotated(
+            node.engine,
+            [item.sample for item in items],
+            seed=self._order.seed,
             epoch=self._epoch,
-            attempts=attempts,
-            is_late=is_late,
+            attempts=[each.stage_key(node.number) for each in requests],
+            cache=self._cache if node in (self._stages[0], *self._then[:1]) else None,
             is_original=is_original,
         )
-        cache = self._cache if node in (self._stages[0], *self._then[:1]) else None
-
-        def keep(place: int, image: Decoded) -> None:
-            places[place].finish()
-            if cache is not None:
-                cache.keep(samples[place].index, samples[place].identity, image)
-
-        batch = node.engine.run_batch(
-            [sample.image for sample in samples], places=places, keep=keep, keep_whole=cache is not None
-        )
-        return [self._item(batch, row, items[row], place, plan) for row, place in enumerate(places)]
+        return [self._item(batch, row, items[row], place, node.engine.plan) for row, place in enumerate(places)]
 
     @staticmethod
     def _item(batch: Batch, row: int, item: Item, place: Annotated, plan: Plan) -> Item:

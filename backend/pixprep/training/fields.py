@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.annotations import annotated, check_size, mask_of, of_each_box, read_boxes, read_field
+from pixprep.engine.batch import Batch
+from pixprep.engine.decoders import Decoded
+from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, printable
 from pixprep.plan.output_plans import OF_EACH_BOX, BoxesPlan
 from pixprep.plan.plan import Place, Placed, Plan
+from pixprep.training.cache import PixelCache
 from pixprep.training.reading import Sample
 
 _OPS = {
@@ -127,31 +131,36 @@ def _column(name: str, values: list[Any]) -> Any:
     return values if None in kinds or len(kinds) > 1 else np.stack(values)
 
 
-def placings(
-    plan: Plan,
+def run_annotated(
+    engine: Engine,
     samples: Sequence[Sample],
     *,
     seed: int,
     epoch: int,
     attempts: Sequence[int],
-    is_late: bool = False,
+    cache: PixelCache | None,
     is_original: bool = True,
     of: Callable[[Mapping[str, Any]], Plan] | None = None,
-) -> list[Annotated]:
-    """Return a function for each sample that computes the geometry of its ops from the size of the image.
-
-    The random parameters of all samples are sampled in this call.
+    **options: Any,
+) -> tuple[Batch, list[Annotated]]:
+    """Run an engine on the images of samples, and transform their annotations.
 
     Args:
-        plan: Plan of the pipeline.
+        engine: Engine of a pipeline.
         samples: The samples.
         seed: Seed of the Loader.
         epoch: Number of the epoch.
         attempts: Attempt number of each sample.
-        is_late: See ``Annotated``.
+        cache: Cache that receives the decoded images, if enabled.
         is_original: See ``Annotated``.
-        of: Function that returns the plan for the annotations of a sample. Default: ``plan``.
+        of: Function that returns the plan for the annotations of a sample. Default: the plan of the engine.
+        options: Further arguments of ``Engine.run_batch``.
+
+    Returns:
+        The batch, and the transformed annotations of each sample.
     """
+    plan = engine.plan
+    is_late = engine.lanes > 1 and bool(plan.masks or plan.targets)
     drawn = plan.draw(seed=seed, epoch=epoch, indices=[sample.index for sample in samples], attempts=attempts)
     made = []
     for sample, numbers in zip(samples, drawn, strict=True):
@@ -160,7 +169,14 @@ def placings(
             place = plan.placing(numbers, sample.fields, mask_of(plan, sample.fields))
         of_sample = plan if of is None else of(sample.fields)
         made.append(Annotated(of_sample, place, sample.fields, is_late=is_late, is_original=is_original))
-    return made
+
+    def keep(place: int, image: Decoded) -> None:
+        made[place].finish()
+        if cache is not None:
+            cache.keep(samples[place].index, samples[place].identity, image)
+
+    images = [sample.image for sample in samples]
+    return engine.run_batch(images, places=made, keep=keep, keep_whole=cache is not None, **options), made
 
 
 def _nowhere(height: int, width: int, frames: int = 1) -> Placed:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from pixprep.engine.annotations import columns, moving
 from pixprep.engine.batch import Batch
-from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.boxes import in_pixels
@@ -26,7 +25,7 @@ from pixprep.registry import BATCHES, load
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
 from pixprep.training.chain import Mixer
-from pixprep.training.fields import collated, placings, unfiltered, untransformed
+from pixprep.training.fields import collated, run_annotated, unfiltered, untransformed
 from pixprep.training.mixing import Mix
 from pixprep.training.order import Key, Order, Part
 from pixprep.training.reading import Reader, Sample
@@ -374,38 +373,23 @@ class Maker:
             places: Rows of ``into`` for the samples.
             wait: See ``Engine.run_batch``.
         """
-        cache, samples = None if self.mixer else self.cache, rows.samples  # a chain caches the images that it decodes
-        plan = self.engine.plan
-        is_late = self.engine.lanes > 1 and bool(plan.masks or plan.targets)
-        places_of = placings(
-            plan,
-            samples,
-            seed=self.order.seed,
-            epoch=epoch,
-            attempts=rows.attempts,
-            is_late=is_late,
-            is_original=self.mixer is None,
-            of=self._plan_for,
-        )
-
-        def keep(place: int, image: Decoded) -> None:
-            places_of[place].finish()
-            if cache is not None:
-                cache.keep(samples[place].index, samples[place].identity, image)
-
         with self._lock:
-            batch = self.engine.run_batch(
-                [sample.image for sample in samples],
-                places=places_of,
-                into=into.outputs if into else self._allocated(len(samples)),
+            batch, annotated = run_annotated(
+                self.engine,
+                rows.samples,
+                seed=self.order.seed,
+                epoch=epoch,
+                attempts=rows.attempts,
+                cache=None if self.mixer else self.cache,  # a chain caches the images that it decodes
+                is_original=self.mixer is None,
+                of=self._plan_for,
+                into=into.outputs if into else self._allocated(len(rows.samples)),
                 rows=places,
-                keep=keep,
-                keep_whole=cache is not None,
                 wait=wait,
             )
-        for sample, span in zip(samples, batch.rows, strict=True):
+        for sample, span in zip(rows.samples, batch.rows, strict=True):
             batch.errors[span] = [error and sample.error(error) for error in batch.errors[span]]
-        rows.annotated = [each.fields for each in places_of]
+        rows.annotated = [each.fields for each in annotated]
         self.timeline.add("decode", sum(batch.decode_s))
         self.timeline.add("transform", sum(batch.transform_s))
         return batch
