@@ -132,7 +132,7 @@ class Geometry:
         drawing = drawing or Drawing(EXAMPLE)
         photo = self._placed_levels(self.photo, height, width, drawing) if self.photo else ()
         rows, columns = map(Span, levels.size_after(photo, height, width))
-        self._apply(replace(self, before=(), resize=None, after=self.before), rows, columns, drawing, (height, width))
+        self._apply(rows, columns, drawing, (height, width), is_resized=False)
         size, resize = (rows.canvas, columns.canvas), self.resize
         if resize is not None and resize.drawn is not None:
             resize = resize.of(drawing.words(resize.drawn, rows, columns))
@@ -172,7 +172,7 @@ class Geometry:
                 span.flip()
         if resize is not None and (canvas := resize.canvas(*size)) is not None:
             crop(rows, columns, canvas, beyond="refuse_larger", is_fixed=False)
-        self._apply(self, rows, columns, drawing, (height, width))
+        self._apply(rows, columns, drawing, (height, width), is_resized=True)
         done = self._placed_levels(self.levels, rows.canvas, columns.canvas, drawing) if self.levels else ()
         size = levels.size_after(done, rows.canvas, columns.canvas)
         if self.most is not None and max(size) > self.most:
@@ -206,22 +206,21 @@ class Geometry:
             frames=drawing.frames,
         )
 
-    @staticmethod
-    def _apply(geometry: Geometry, rows: Span, columns: Span, drawing: Drawing, size: tuple[int, int]) -> None:
-        """Apply the steps after the resize. A step that depends on the mask receives the mask before this step.
+    def _apply(self, rows: Span, columns: Span, drawing: Drawing, size: tuple[int, int], *, is_resized: bool) -> None:
+        """Apply the steps before or after the resize. A step that depends on the mask receives the mask before it.
 
         Args:
-            geometry: Geometry whose steps ``after`` are applied.
             rows: Vertical axis of the canvas.
             columns: Horizontal axis of the canvas.
             drawing: Parameters of the steps for the image.
             size: (height, width) of the image.
+            is_resized: Whether to apply the steps ``after`` instead of the steps ``before``.
         """
-        for index, step in enumerate(geometry.after):
-            if "mask" in step.sees and drawing.mask is not None:
-                until = replace(
-                    geometry, after=geometry.after[:index], levels=(), erasures=(), thumbnail=None, most=None
-                )
+        steps = self.after if is_resized else self.before
+        for index, step in enumerate(steps):
+            if drawing.mask is not None and "mask" in step.sees:
+                until = replace(self, after=steps[:index], levels=(), erasures=(), thumbnail=None, most=None)
+                until = until if is_resized else replace(until, before=(), resize=None)
                 drawing.labels = partial(_labels, until, size, drawing)
             step.apply(rows, columns, drawing)
 
