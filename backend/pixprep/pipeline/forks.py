@@ -117,7 +117,12 @@ def _merged(step: RandomStep, walks: Mapping[tuple[int, ...], CompiledSide], ite
 
 
 def _check_same_meaning(first: CompiledSide, other: CompiledSide) -> None:
-    """Raise PipelineError if the meaning of a tensor differs between two outcomes. The sizes of a tensor may differ."""
+    """Raise PipelineError if the meaning of a tensor differs between two outcomes. The sizes of a tensor may differ.
+
+    The decoder also requires the same ``draft``, because Pillow applies it before the image is placed.
+    """
+    if _draft(first) != _draft(other):
+        raise PipelineError('"draft" of resize_by_rule must not depend on the random choice: remove "draft"')
     for name, plan in first.plan.tensors.items():
         theirs = other.plan.tensors.get(name)
         if theirs is not None:
@@ -128,6 +133,11 @@ def _check_same_meaning(first: CompiledSide, other: CompiledSide) -> None:
                         f'the {what} of the tensor "{name}" must not depend on the random choice ({value} or '
                         f"{pairs[1][what]}): move the op that changes it after the choice"
                     )
+
+
+def _draft(side: CompiledSide) -> tuple[int, int] | None:
+    """Return the minimum size at which a JPEG is decoded, or None; see ``ReducingGap``."""
+    return None if side.plan.gap is None else side.plan.gap.draft
 
 
 def _image_spec(images: Sequence[ImageSpec]) -> ImageSpec:

@@ -230,20 +230,18 @@ def compile_side(
 
 def _check_gap(plan: Plan) -> None:
     """Raise PipelineError if the pipeline has a ``reducing_gap`` that its outputs or its first op do not support."""
-    for leaf in plan.leaves if plan.has_gap else ():
-        gaps = [None if each.resize is None else each.resize.gap for each in leaf.geometries]
-        gap = next((each for each in gaps if each is not None), None)
-        if gap is None:
-            continue
-        for is_wrong, problem in (
-            (plan.takes or plan.clip, '"reducing_gap" requires that the pipeline begins with decode'),
-            (len(gaps) > 1, '"reducing_gap" requires that all outputs have the same resize'),
-            (gap.requested and plan.apply_exif_orientation, f'{_DRAFT} "apply_exif_orientation": false in decode'),
-            (gap.requested and plan.is_gray, f'{_DRAFT} a "color" of decode other than gray'),
-            (plan.chroma == "fast" or plan.idct == "fast", '"reducing_gap" requires the default "chroma" and "idct"'),
-        ):
-            if is_wrong:
-                raise PipelineError(f"ops: {problem}")
+    gap = plan.gap
+    if gap is None:
+        return
+    for is_wrong, problem in (
+        (plan.takes or plan.clip, '"reducing_gap" requires that the pipeline begins with decode'),
+        (len(plan.geometries) > 1, '"reducing_gap" requires that all outputs have the same resize'),
+        (gap.requested and plan.apply_exif_orientation, f'{_DRAFT} "apply_exif_orientation": false in decode'),
+        (gap.requested and plan.is_gray, f'{_DRAFT} a "color" of decode other than gray'),
+        (plan.chroma == "fast" or plan.idct == "fast", '"reducing_gap" requires the default "chroma" and "idct"'),
+    ):
+        if is_wrong:
+            raise PipelineError(f"ops: {problem}")
 
 
 def _check_annotations(compiled: Sequence[Node], where: str) -> None:

@@ -223,16 +223,10 @@ class Plan:
         return tuple(self._geometries)
 
     @property
-    def draft(self) -> tuple[int, int] | None:
-        """Minimum size (height, width) at which Pillow decodes a JPEG, or None; see ``ReducingGap``."""
+    def gap(self) -> ReducingGap | None:
+        """First ``gap`` of a resize, or None."""
         resizes = [each.resize for leaf in self.leaves for each in leaf.geometries if each.resize is not None]
-        return next((resize.gap.draft for resize in resizes if resize.gap is not None), None)
-
-    @cached_property
-    def has_gap(self) -> bool:
-        """Whether a resize has a ``gap``."""
-        steps = [each.resize for leaf in self.leaves for each in leaf.geometries]
-        return any(resize is not None and resize.gap is not None for resize in steps)
+        return next((resize.gap for resize in resizes if resize.gap is not None), None)
 
     @cached_property
     def _geometries(self) -> Mapping[Geometry, tuple[Sequence[str], bool]]:

@@ -66,7 +66,7 @@ def pixel_cache(cache: str | None, max_bytes: int, device: str, pipeline: Pipeli
         raise PipelineError(
             'cache="pixels" stores decoded images, but the input of this pipeline is already decoded: remove it'
         )
-    if pipeline.plan.reduced or pipeline.plan.has_gap:
+    if pipeline.plan.reduced or pipeline.plan.gap is not None:
         raise PipelineError(
             'cache="pixels" stores images at full size, but decode(reduced=True) and reducing_gap reduce them: remove '
             "the cache, or these fields"

@@ -130,7 +130,7 @@ class CpuDecoder:
         self._limits = limits
         self._budget = Budget(limits.max_pixels_in_flight)
         self._buffers: deque[U8] = deque()
-        self._draft = plan.draft
+        self._draft = None if plan.gap is None else plan.gap.draft
         self._warned: set[str] = set()
 
     def chunks(
