@@ -89,6 +89,11 @@ def affine(source: Points, target: Points) -> Matrix | None:
     return None if found is None else tuple(found)
 
 
+def region(box: F32, padding: float) -> tuple[F32, F32]:
+    """Return the center of a box (left, top, right, bottom), and its sides multiplied by ``padding``, as in mmpose."""
+    return (box[2:] + box[:2]) * np.float32(0.5), (box[2:] - box[:2]) * np.float32(padding)
+
+
 def of_box(center: F32, sides: F32, degrees: float, height: int, width: int) -> Matrix | None:
     """Return the affine matrix that maps a region around a person to an image, as in top-down pose estimation.
 

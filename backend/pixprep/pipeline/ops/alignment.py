@@ -236,7 +236,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         """Return the matrix from the result to the photo, and the size of the result; see ``input_words``.
 
         Args:
-            numbers: Flattened value of ``matrix``, ``homography``, ``quad`` or ``points``.
+            numbers: Flattened value of ``matrix``, ``homography``, ``quad``, ``points`` or ``box``.
 
         Raises:
             ImageError: BAD_INPUT, DOES_NOT_FIT: The numbers do not specify a valid region, or the result is too large.
@@ -258,10 +258,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             if not (bottom and right):
                 raise ImageError("BAD_INPUT", "with align_corners, the result must be at least 2 x 2 pixels")
             forward = matrices.perspective(corners, [(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
-        elif self.field == "box":
-            box = np.array(numbers, np.float32)
-            center, sides = (box[2:] + box[:2]) * np.float32(0.5), (box[2:] - box[:2]) * np.float32(self.box_padding)
-            forward = matrices.of_box(center, sides, 0.0, *size)
+        elif self.box_padding is not None:
+            region = matrices.region(np.array(numbers, np.float32), self.box_padding)
+            forward = matrices.of_box(*region, 0.0, *size)
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
         back = None if forward is None else WARPS[self.like].inverse(forward)

@@ -360,8 +360,7 @@ class RandomBoxWarp(Drawn, LevelsOp, frozen=True, tag="random_box_warp"):
             raise ImageError("BAD_RECORD", "random_box_warp requires at least one box per sample")
         (u_box, u_half, u_upper, _), u_changes, (u_shift, u_scale, u_degrees, _) = uniforms(0, 3).tolist()
         index = int(u_box * len(seen.boxes))
-        box = seen.boxes[index].astype(np.float32)
-        center, sides = (box[2:] + box[:2]) * np.float32(0.5), (box[2:] - box[:2]) * np.float32(self.box_padding)
+        center, sides = matrices.region(seen.boxes[index].astype(np.float32), self.box_padding)
         if self.half_body_p and (half := self._half(seen, index, u_half, u_upper)) is not None:
             center, sides = half
         normal = NormalDist()
