@@ -51,17 +51,9 @@ class _RandomWarp(Whether, LevelsOp, frozen=True, kw_only=True):
         check_padding(self.padding_mode, self.fill)
 
     def fixed_ops(self, words: Words) -> list[Op]:
-        """Return a ``warp``, or no op if Albumentations skips the matrix because it is close to the identity."""
+        """Return a ``warp`` with the sampled matrix."""
         numbers = words["matrix"]
         rows = tuple(tuple(numbers[start : start + 3]) for start in range(0, len(numbers), 3))
-        if len(rows) == 2 and getattr(self, "like", "albumentations") == "albumentations":
-            pairs = [
-                pair
-                for row, identity_row in zip(rows, _IDENTITY, strict=False)
-                for pair in zip(row, identity_row, strict=True)
-            ]
-            if all(abs(number - expected) <= 1e-8 + 1e-5 * expected for number, expected in pairs):
-                return []
         matrix: dict[str, Any] = {"matrix": _IDENTITY[:2]} if len(rows) == 2 else {"homography": _IDENTITY}
         op = as_kind(Warp, self, height=1, width=1, like="opencv", **matrix)
         return [drawn(op, height=words["height"], width=words["width"], **dict.fromkeys(matrix, rows))]
@@ -177,6 +169,13 @@ class RandomWarp(_RandomWarp, frozen=True, tag="random_warp"):
             rows = (p, q, shift_x), (r, s, shift_y)
         matrix = [float(each) for row in rows for each in row]
         return {"matrix": matrix, "height": size[0], "width": size[1]}
+
+    def fixed_ops(self, words: Words) -> list[Op]:
+        """Return a ``warp``, or no op if Albumentations skips the matrix because it is close to the identity."""
+        pairs = zip(words["matrix"], (*_IDENTITY[0], *_IDENTITY[1]), strict=True)
+        if self.like == "albumentations" and all(abs(a - b) <= 1e-8 + 1e-5 * b for a, b in pairs):
+            return []
+        return super().fixed_ops(words)
 
     @property
     def keeps_size(self) -> bool:
