@@ -49,6 +49,11 @@ class Sizer:
         raise NotImplementedError
 
     @property
+    def color(self) -> str:
+        """Name of the color ``fill``."""
+        return {0: "black", 255: "white"}.get(self.fill, f"the pixel value {self.fill}")
+
+    @property
     def pads(self) -> bool:
         """Whether the rule also pads the resized image."""
         return False

@@ -155,8 +155,7 @@ class TileGrid(Sizer):
 
     def __str__(self) -> str:
         max_tiles = max(rows * columns for rows, columns in self.grids)
-        color = {0: "black", 255: "white"}.get(self.fill, f"the pixel value {self.fill}")
-        padding = "" if self.fit == "stretch" else f", padded with {color} ({self.fit})"
+        padding = "" if self.fit == "stretch" else f", padded with {self.color} ({self.fit})"
         return f"to a grid of at most {max_tiles} tiles of {self.tile} x {self.tile} pixels (by {self.choice}){padding}"
 
 

@@ -56,12 +56,12 @@ class BySize(ImageOp, frozen=True, kw_only=True):
         return self.sizer.window(height, width)[2:]
 
     def lower(self, before: Lowered, image: ImageSpec, key: str) -> Lowered:
-        lowered = before.resized(resize_step(self, "both", 1, 1, sizer=self.sizer, gap=self.gap))
-        if not self.sizer.pads:
+        sizer = self.sizer
+        lowered = before.resized(resize_step(self, "both", 1, 1, sizer=sizer, gap=self.gap))
+        if not sizer.pads:
             return lowered
-        fill = (self.sizer.fill,)
+        fill, color = (sizer.fill,), sizer.color
         if lowered.fill not in (None, fill):
-            color = {0: "black", 255: "white"}.get(fill[0], f"the pixel value {fill[0]}")
             raise PipelineError(f"pads with {color}, but an earlier op pads with a different color: use {color} there")
         return replace(lowered, fill=fill)
 
