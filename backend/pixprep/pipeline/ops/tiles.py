@@ -283,12 +283,12 @@ class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
             dtype=self.dtype,
             low=0,
             high=1,
-            patches=replace(self._layout, cells=self.patch_size or 1),
+            patches=self._layout,
         )
 
     def grid_of(self, before: Lowered) -> PatchLayout:
         del before
-        return replace(self._layout, cells=self.patch_size or 1)
+        return self._layout
 
     @property
     def _layout(self) -> PatchLayout:
@@ -300,6 +300,7 @@ class TileMask(_TileOp, NumbersOp, frozen=True, tag="tile_mask"):
             thumbnail=self.thumbnail,
             is_always=self.thumbnail_of_one,
             omits_one=self.omit_one,
+            cells=self.patch_size or 1,
         )
 
 
