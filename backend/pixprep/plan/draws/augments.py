@@ -48,7 +48,7 @@ class Drawing:
 
     @property
     def sees(self) -> tuple[str, ...]:
-        """Fields of the sample on which the random parameters depend: ``boxes``, ``points`` and ``mask``."""
+        """Fields of the sample on which the random parameters depend: ``boxes``, ``points``, ``visible``, ``mask``."""
         return ()
 
     @property
