@@ -105,3 +105,6 @@ def test_a_width_is_limited_before_it_is_rounded():
     place = pp.Pipeline([pp.decode(), rule, pp.tensor(max_size=64)]).plan.place
     sizes = [next(iter(place(32, width).placements.values())).canvas for width in (1, 12, 20, 300)]
     assert sizes == [(32, 8), (32, 16), (32, 16), (32, 32)]
+    assert str(rule.sizer).endswith(
+        "the width to at most 30, rounded half to even to multiples of 8, at least 10 columns"
+    )

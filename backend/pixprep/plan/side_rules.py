@@ -421,4 +421,5 @@ class SideRule(Sizer):
             "detr": f"the shorter side to {size}, the longer side to at most {self.max_side}, rounded up",
         }[self.rule]
         to += "" if self.multiple == 1 or self.max_tiles else f" to multiples of {self.multiple}"
-        return to + ("" if self.min_side <= 1 else f", at least {self.min_side} per side")
+        sides = "columns" if self.rule == "text_line" else "per side"
+        return to + ("" if self.min_side <= 1 else f", at least {self.min_side} {sides}")
