@@ -125,3 +125,5 @@ def test_the_size_of_frames_that_depends_on_their_number_has_an_example():
     assert "up to 64 x ? x ? rgb" in text
     assert "decode 2 frames per second (up to 64 frames), evenly spaced from the first to the last to RGB" in text
     assert "e.g. 480 x 640, 20 frames: resized to 112 x 160" in text
+    pairs = pp.decode_video(frames=64, rate=0.5, frames_multiple=2)
+    assert "480 x 640, 4 frames: " in explain(pp.Pipeline([pairs, budget, pp.patches(16, temporal_patch_size=2)]))

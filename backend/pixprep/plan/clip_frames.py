@@ -100,7 +100,12 @@ class Sampling:
     @property
     def example(self) -> int:
         """Number of selected frames. With ``rate``, it is the number for a clip of ten seconds."""
-        return self.frames if self.rate is None else max(self.min_frames, min(self.frames, int(10 * self.rate)))
+        return self.frames if self.rate is None else max(self._count(10.0, self.frames), self.multiple)
+
+    def _count(self, seconds: float, most: int) -> int:
+        """Return the number of frames to select with ``rate`` from a clip of this duration, at most ``most``."""
+        assert self.rate is not None
+        return int(min(max(seconds * self.rate, self.min_frames), most)) // self.multiple * self.multiple
 
     def indices(self, times: Sequence[Fraction], drawn: Sequence[float] = (), rate: float = 25.0) -> list[int]:
         """Return the indices of the selected frames, in ascending order within each clip.
@@ -124,8 +129,7 @@ class Sampling:
         if self.rule == "trimmed":
             return self._trimmed(count, rate)
         if self.rate is not None:
-            most = min(self.frames, count)
-            chosen = int(min(max(count / rate * self.rate, self.min_frames), most)) // self.multiple * self.multiple
+            chosen = self._count(count / rate, min(self.frames, count))
             if not chosen:
                 raise ValueError(f"{count} frames")
             return replace(self, frames=chosen, rate=None).indices(times)
