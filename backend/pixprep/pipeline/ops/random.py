@@ -218,7 +218,9 @@ class RandomCrop(Whether, ImageOp, frozen=True, tag="random_crop"):
             right edge is not moved, but padded, as in nnU-Net.
         max_label: Upper bound, greater than 0 and at most 1, on the fraction of the window's pixels with the most
             frequent label. The fraction must be less than this bound. The default, 1, allows every window.
-        ignore: Labels that ``around`` and ``max_label`` ignore. ``around`` also ignores the label 0.
+        ignore: Labels that ``around`` and ``max_label`` ignore. ``around`` also ignores the label 0. Padding by earlier
+            ops has the label ``ignore`` of the op ``mask``. If this label is not in the list, the padding counts like
+            all other pixels with the label, as in Albumentations and mmsegmentation.
         p: Probability that the op is applied, 0 to 1.
 
     Example:
