@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import pixprep as pp
-from pixprep.training.chain import Request
+from pixprep.training.mixer import Request
 from support.class_text import definitions
 
 cv2 = pytest.importorskip("cv2", reason="NO OPENCV: mosaics were not compared")

@@ -28,10 +28,11 @@ from pixprep.errors import DataError, ImageError, PipelineError, SetupError
 from pixprep.names import LOADER, explained
 from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.training.cache import pixel_cache
-from pixprep.training.chain import Chain, Mixer, Mixture
+from pixprep.training.chain import Chain, Mixture
 from pixprep.training.epoch import HERE, Epoch, EpochSequence
 from pixprep.training.frameworks import Tuples, library
 from pixprep.training.making import Broken, Maker, OnError, checked_on_error, error_limit
+from pixprep.training.mixer import Mixer
 from pixprep.training.mixing import Mix
 from pixprep.training.order import Last, Order, Shuffle, shard_of
 from pixprep.training.recycling import Recycler

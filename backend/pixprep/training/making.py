@@ -24,8 +24,8 @@ from pixprep.plan.plan import Plan
 from pixprep.registry import BATCHES, load
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
-from pixprep.training.chain import Mixer
 from pixprep.training.fields import collated, run_annotated, unfiltered, untransformed
+from pixprep.training.mixer import Mixer
 from pixprep.training.mixing import Mix
 from pixprep.training.order import Key, Order, Part
 from pixprep.training.reading import Reader, Sample
