@@ -401,6 +401,14 @@ def test_custom_operators_receive_frames_and_not_clips():
     np.testing.assert_array_equal(changed, 255 - plain)
 
 
+def test_a_photo_has_no_seconds_per_patch():
+    budget = pp.resize_to_pixels(multiple=32, max_pixels=9999, frames="clip", temporal_patch_size=2)
+    outputs = [pp.patches(16, merge_size=2, temporal_patch_size=2), pp.seconds_per_patch(2)]
+    pipeline = pp.Pipeline([pp.decode_video(frames=9, rate=3), budget, *outputs])
+    with pp.Engine(pipeline.for_photos()) as engine:
+        assert engine.run_batch([png(pixels(1))]).outputs["seconds_per_patch"].tolist() == [[0.0]]
+
+
 def test_run_accepts_clips_and_rejects_photos(tmp_path, capsys):
     pipeline = pp.Pipeline([pp.decode_video(frames=2), pp.resize(height=32, width=48), pp.tensor(layout="tchw")])
     pipeline.save(tmp_path / "clip.json")

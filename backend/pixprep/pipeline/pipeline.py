@@ -18,6 +18,7 @@ from pixprep.pipeline.file import Origin
 from pixprep.pipeline.forks import compiled
 from pixprep.pipeline.ops import (
     AnnotationOp,
+    Constant,
     Decode,
     DecodeVideo,
     Extern,
@@ -25,6 +26,7 @@ from pixprep.pipeline.ops import (
     OpticalFlow,
     Pixels,
     ResizeToPixels,
+    SecondsPerPatch,
     Tensor,
     changed,
     is_on,
@@ -224,7 +226,8 @@ class Pipeline:
     def for_photos(self) -> Pipeline:
         """Return this pipeline with ``decode`` instead of ``pixels`` or ``decode_video``.
 
-        The result accepts encoded images. ``optical_flow`` and the frame and clip axes of tensors are removed.
+        The result accepts encoded images. ``optical_flow`` and the frame and clip axes of tensors are removed, and the
+        output of ``seconds_per_patch`` is 0.
         """
         if isinstance(self.side_ops[0], Decode):
             return self
@@ -353,6 +356,8 @@ def _for_photos(op: Op) -> Op:
         return Decode(color=op.color, name=op.name, only=op.only)
     if isinstance(op, Tensor) and "t" in op.layout:
         return changed(op, layout=op.layout.replace("n", "").replace("t", ""))
+    if isinstance(op, SecondsPerPatch):
+        return Constant((0.0,), dtype="float32", name=op.name or op_name(op), from_=op.from_, only=op.only)
     if isinstance(op, ResizeToPixels) and op.frames == "clip":  # an image is repeated to fill one patch
         return changed(op, frames=op.temporal_patch_size, temporal_patch_size=1)
     return op

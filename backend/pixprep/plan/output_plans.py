@@ -309,7 +309,7 @@ class NumbersPlan:
         """
         numbers: tuple[float, ...] = self.values or (height, width)
         if placement is not None and self.kind == "seconds_per_patch":
-            return (numbers[0] / placement.rate if placement.rate else 0.0,)  # an image has no duration
+            return (numbers[0] / placement.rate,)
         if placement is not None and self.kind == "pixel_mask":
             return self._mask(placement)
         if placement is not None and self.tiles is not None:

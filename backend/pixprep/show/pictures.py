@@ -80,6 +80,8 @@ def stages(pipeline: Pipeline, encoded: Encoded, *, title: str = "", name: str =
 def _other_outputs(pipeline: Pipeline, found: Preview) -> Iterator[str]:
     """Yield the values of numeric outputs for this photo as text."""
     for name, output in pipeline.for_photos().plan.numbers.items():
+        if pipeline.plan.numbers[name].kind == "seconds_per_patch":  # the picture is a single frame without a duration
+            continue
         placement = output.geometry.place(found.height, found.width) if output.geometry else None
         numbers = np.asarray(output.numbers(found.height, found.width, placement))
         if numbers.shape == (len(output.words),):
