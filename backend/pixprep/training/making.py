@@ -271,9 +271,9 @@ class Maker:
             return rows
         with self._lock, self.timeline.span("mix", samples=len(rows.samples)):
             items, broken = self.mixer.mixed(rows.samples, rows.attempts, epoch, reader), self.mixer.broken
-        for sample, error in broken if broken_names is not None else ():
-            assert broken_names is not None
-            self._record(epoch, sample, error, broken_names)
+        if broken_names is not None:
+            for sample, error in broken:
+                self._record(epoch, sample, error, broken_names)
         return replace(rows, samples=[item.sample for item in items], histories=[[*item.history] for item in items])
 
     def _record(self, epoch: int, sample: Sample, error: ImageError | None, broken_names: dict[int, str]) -> None:

@@ -32,7 +32,6 @@ from pixprep.training.joining import Part
 from pixprep.training.order import CHAINS, COPY, Indices, Order, generator
 from pixprep.training.reading import Reader, Sample
 
-Fields = dict[str, Any]
 _PATH_BITS = 16
 MAX_TRIES = 100
 """Maximum number of times that a partner is drawn until it is not broken."""
@@ -396,7 +395,7 @@ def _kind(op: Op) -> object:
 
 def _plain(op: Op) -> Op:
     """Convert an annotation op for the stages of a chain. Their results must have the format of samples again."""
-    plain: Fields = {"name": None, "from_": None, "only": None}
+    plain: dict[str, Any] = {"name": None, "from_": None, "only": None}
     if isinstance(op, Boxes):
         plain |= {"format": "xyxy", "normalized": False, "pad": None}
     elif isinstance(op, Points):
