@@ -27,7 +27,7 @@ from pixprep.spec import Anchor, Arithmetic, Fill, Levels, Reals, TensorDType, a
 _ORDER = (
     "decode geometry sizes rules crops canvas random random_sizes color random_color warp perspective alignment "
     "random_warp elastic distortions filters neighborhoods degradations erasing policies extern choices normalize "
-    "outputs patches tokens tiles slices"
+    "outputs annotations patches tokens tiles slices"
 )
 """Names of the modules in the order of the docs. All other modules follow."""
 

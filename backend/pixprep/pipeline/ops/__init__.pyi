@@ -1,6 +1,11 @@
 # Written by tools/stubs.py: run `make docs` after a new operator.
 
 from pixprep.pipeline.ops.alignment import Warp as Warp
+from pixprep.pipeline.ops.annotations import Boxes as Boxes
+from pixprep.pipeline.ops.annotations import Mask as Mask
+from pixprep.pipeline.ops.annotations import Masks as Masks
+from pixprep.pipeline.ops.annotations import Points as Points
+from pixprep.pipeline.ops.annotations import Target as Target
 from pixprep.pipeline.ops.canvas import Flip as Flip
 from pixprep.pipeline.ops.canvas import Letterbox as Letterbox
 from pixprep.pipeline.ops.canvas import Pad as Pad
@@ -65,17 +70,12 @@ from pixprep.pipeline.ops.op import SteadyOp as SteadyOp
 from pixprep.pipeline.ops.op import changed as changed
 from pixprep.pipeline.ops.op import is_on as is_on
 from pixprep.pipeline.ops.op import op_name as op_name
-from pixprep.pipeline.ops.outputs import Boxes as Boxes
 from pixprep.pipeline.ops.outputs import Constant as Constant
 from pixprep.pipeline.ops.outputs import ImageSize as ImageSize
-from pixprep.pipeline.ops.outputs import Mask as Mask
-from pixprep.pipeline.ops.outputs import Masks as Masks
 from pixprep.pipeline.ops.outputs import OpticalFlow as OpticalFlow
 from pixprep.pipeline.ops.outputs import OriginalSize as OriginalSize
 from pixprep.pipeline.ops.outputs import PixelMask as PixelMask
-from pixprep.pipeline.ops.outputs import Points as Points
 from pixprep.pipeline.ops.outputs import ScaleFactor as ScaleFactor
-from pixprep.pipeline.ops.outputs import Target as Target
 from pixprep.pipeline.ops.outputs import Tensor as Tensor
 from pixprep.pipeline.ops.outputs import Transform as Transform
 from pixprep.pipeline.ops.patches import PatchGrid as PatchGrid
