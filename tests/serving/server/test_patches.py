@@ -139,6 +139,7 @@ REFUSED = {
     "a batch dimension": ({"batch": (1,)}, "a model of patches has no batch dimension: export it with [-1, 1176]"),
     "patches of another size": ({"values": 588}, 'but "pixel_values" is [-1, 588]'),
     "a grid of another type": ({"grid": "INT32"}, "set patch_grid dtype to int32"),
+    "a grid of floats": ({"grid": "FLOAT16"}, 'input "image_grid_thw" is float16: export the model with int64'),
 }
 
 

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from typing import get_args
+from typing import get_args, get_type_hints
 
 from pixprep.errors import PipelineError, printable
 from pixprep.pipeline.ops import (
     CenterCrop,
-    Constant,
     Crop,
     FirstOp,
-    ImageSize,
     Letterbox,
     OriginalSize,
     Pad,
-    PixelMask,
     Resize,
     Tiles,
     op_name,
@@ -28,10 +25,9 @@ from pixprep.postprocessing.detections import TARGET_SIZES
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
 from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES, served_dims
-from pixprep.spec import DType, FlagDType, Layout, SizeDType, TensorSpec
+from pixprep.spec import DType, Layout, TensorSpec
 
 _DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
-_TENSOR_DTYPES: tuple[DType, ...] = ("float32", "float16", "bfloat16", "uint8")
 _SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
 OPS_OF_INPUTS = {
     "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',
@@ -196,16 +192,19 @@ def _swapped(layout: Layout) -> Layout:
     return layout.translate(str.maketrans("hw", "wh"))
 
 
-def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
-    dtype, spec = _DTYPES.get(tensor.data_type), output.spec
-    if spec.dtype != dtype:
+def _check_dtype(tensor: Tensor, output: Output) -> None:
+    """Raise PipelineError if the type of an input differs from that of the pipeline's output."""
+    dtype, has, op = _DTYPES.get(tensor.data_type), output.spec.dtype, output.chain[-1]
+    if has != dtype:
         wants = dtype or tensor.data_type.removeprefix("TYPE_") or "of an unsupported type"
-        op = output.chain[-1]
-        dtypes = {OriginalSize: SizeDType, ImageSize: SizeDType, Constant: SizeDType, PixelMask: FlagDType}
-        able = _TENSOR_DTYPES if spec.layout else get_args(dtypes.get(type(op)))
-        name = "tensor" if spec.layout else op_name(op)
-        remedy = f"set {name} dtype to {dtype}" if dtype in able else f"export the model with {spec.dtype}"
-        raise PipelineError(f'the pipeline returns {spec.dtype}, but input "{tensor.name}" is {wants}: {remedy}')
+        able = get_args(get_type_hints(type(op)).get("dtype"))
+        remedy = f"set {op_name(op)} dtype to {dtype}" if dtype in able else f"export the model with {has}"
+        raise PipelineError(f'the pipeline returns {has}, but input "{tensor.name}" is {wants}: {remedy}')
+
+
+def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
+    _check_dtype(tensor, output)
+    spec = output.spec
     is_of_clips, shape = "t" in spec.lengths, tensor.shape
     export = f"export the model with [batch, {', '.join(map(str, spec.shape))}]"
     if is_of_clips and shape is not None and len(shape) == len(spec.shape) and shape[0] in (-1, 1):  # images in a batch
@@ -256,12 +255,8 @@ def _fix_size(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> s
 
 def check_packed(tensor: Tensor, output: Output) -> None:
     """Raise PipelineError if an input of a model for concatenated patches does not match the pipeline's output."""
-    spec, dtype = output.spec, _DTYPES.get(tensor.data_type)
-    dims = served_dims(spec, [-1])
-    if spec.dtype != dtype:
-        wants = dtype or tensor.data_type.removeprefix("TYPE_")
-        remedy = f"set {op_name(output.chain[-1])} dtype to {dtype}, or export the model with {spec.dtype}"
-        raise PipelineError(f'the pipeline returns {spec.dtype}, but "{tensor.name}" is {wants}: {remedy}')
+    _check_dtype(tensor, output)
+    dims = served_dims(output.spec, [-1])
     if tensor.shape is not None and not compatible(dims, tensor.shape):
         raise PipelineError(
             f'the pipeline returns {dims}, but "{tensor.name}" is {list(tensor.shape)}: a model of patches has no '
