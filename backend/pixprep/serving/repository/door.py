@@ -25,14 +25,14 @@ from pixprep.pipeline.warnings import extremes
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.serving.repository.adapter import CONSTANTS
 from pixprep.serving.repository.fit import OPS_OF_INPUTS, is_batch_second
-from pixprep.serving.repository.onnx_edit import SAME_VALUES, Edit, constant_of
+from pixprep.serving.repository.onnx_edit import MOVES, Edit, constant_of
 from pixprep.serving.repository.ports import declared, load_onnx
 from pixprep.serving.repository.quantization import quantization_of
 from pixprep.serving.repository.repository import ONNX_FILE, Repository
 
 F64 = npt.NDArray[np.float64]
 
-_FOLLOWED_OPS = (*SAME_VALUES, "DequantizeLinear", "Flatten", "Pad", "QuantizeLinear")
+_FOLLOWED_OPS = ("Cast", *MOVES, "DequantizeLinear", "Pad", "QuantizeLinear")
 """Operators that are followed in the search for arithmetic. They only move, pad, convert or quantize values."""
 _LEARNED_OPS = (
     *("Conv", "ConvInteger", "ConvTranspose", "Einsum", "FusedConv", "Gemm", "MatMul", "MatMulInteger"),
@@ -194,7 +194,7 @@ def explain_onnx(path: Path) -> Iterator[str]:
             else:
                 yield "       does not preprocess it: the pipeline must include normalize"
         kind = tensor.data_type.removeprefix("TYPE_")
-        if quantization := quantization_of(Edit(model, found), tensor.name, kind) if "INT" in kind else None:
+        if quantization := quantization_of(Edit(model, found), tensor.name, kind):
             yield f"       quantized with {quantization}: build adds a QuantizeLinear if the pipeline returns float32"
         if len(shape) == 5:
             yield "       accepts clips (decode_video), or images in a layout of five dims"

@@ -19,9 +19,8 @@ Shape = tuple[int, ...]
 _AXES_AS_INPUT = 13
 """First opset in which Squeeze and Unsqueeze receive their axes as an input instead of an attribute."""
 
-
-SAME_VALUES = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that only rearrange values or convert their type."""
+MOVES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that only rearrange values."""
 _MAX_VALUES = 16
 """Maximum number of values in a constant, which is either a scalar or contains one value per channel."""
 
@@ -190,7 +189,7 @@ def constant_of(graph: Any, name: str) -> npt.NDArray[np.float64] | None:
     for _ in range(8):  # an exporter may reshape a constant with additional nodes
         node = next((node for node in graph.node if name in node.output), None)
         constants = [tensor for tensor in graph.initializer if tensor.name == name]
-        if constants or node is None or len(node.input) == 0 or node.op_type not in SAME_VALUES:
+        if constants or node is None or len(node.input) == 0 or node.op_type not in ("Cast", *MOVES):
             break
         name = node.input[0]
     try:

@@ -13,12 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PipelineError
-from pixprep.serving.repository.onnx_edit import Array, Edit, constant_of
+from pixprep.serving.repository.onnx_edit import MOVES, Array, Edit, constant_of
 
-_PLACES = {"DequantizeLinear": 0, "QLinearConv": 0, "QLinearMatMul": 0, "QGemm": 0}
-"""Index of the quantized tensor among the inputs of an operator. The next two inputs are its scale and zero point."""
-_SAME_INTEGERS = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators that only rearrange values, so that their output has the quantization of their input."""
+_TAKERS = ("DequantizeLinear", "QLinearConv", "QLinearMatMul", "QGemm")
+"""Operators whose first three inputs are a quantized tensor, its scale and its zero point."""
 _MAX_NODES = 16
 _FIRST_OPSET = {"INT8": 10, "UINT8": 10, "INT16": 21, "UINT16": 21}
 """First opset in which QuantizeLinear can return each type."""
@@ -98,15 +96,14 @@ def quantization_of(edit: Edit, name: str, kind: str) -> Quantization | None:
     for current in names:
         takers = [node for node in edit.graph.node if current in node.input and node.op_type not in ("Shape", "Size")]
         for node in takers:
-            if node.op_type in _SAME_INTEGERS and node.input[0] == current and len(names) < _MAX_NODES:
+            if node.op_type in MOVES and node.input[0] == current and len(names) < _MAX_NODES:
                 names.append(node.output[0])
                 continue
-            place = _PLACES.get(node.op_type)
-            if place is None or node.input[place] != current or list(node.input).count(current) > 1:
+            if node.op_type not in _TAKERS or node.input[0] != current or list(node.input).count(current) > 1:
                 return None
-            scale = constant_of(edit.graph, node.input[place + 1])
-            has_zero = len(node.input) > place + 2 and node.input[place + 2]
-            zero = constant_of(edit.graph, node.input[place + 2]) if has_zero else np.zeros(1)
+            scale = constant_of(edit.graph, node.input[1])
+            has_zero = len(node.input) > 2 and node.input[2]
+            zero = constant_of(edit.graph, node.input[2]) if has_zero else np.zeros(1)
             if scale is None or zero is None or len(scale) != 1 or len(zero) != 1:
                 return None
             found.add((float(scale[0]), float(zero[0])))
