@@ -277,6 +277,15 @@ def test_the_video_processor_of_a_folder_with_both_is_selected_by_an_option(tmp_
     assert "the option video applies only to video processors" in refusal(from_transformers, clip(224), video=True)
 
 
+def test_a_variable_number_of_frames_requires_square_frames():
+    config = {"video_processor_type": "LlavaNextVideoVideoProcessor", "size": {"shortest_edge": 64}}
+    square = from_transformers(config | {"crop_size": 56}, fps=2, frames=4)
+    assert square.outputs["pixel_values_videos"].spec.largest == (4, 3, 56, 56)
+    for fields in ({"crop_size": {"height": 56, "width": 40}}, {"do_center_crop": False}):
+        message = refusal(from_transformers, config | fields, fps=2, frames=4)
+        assert "fps requires frames of equal height and width" in message
+
+
 def test_the_sampling_of_smolvlm_is_read_from_its_own_field():
     sampling = {"fps": 1, "max_frames": 64, "video_size": {"longest_edge": 512}}
     config = {"video_processor_type": "SmolVLMVideoProcessor", "do_sample_frames": True, "video_sampling": sampling}

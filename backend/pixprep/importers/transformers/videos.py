@@ -14,8 +14,9 @@ from pixprep.importers.fields import Fields
 from pixprep.importers.transformers.classes import VIDEO_DEFAULTS
 from pixprep.importers.transformers.patches import VIDEO_PATCHED
 from pixprep.importers.transformers.sizes import VIDEO_SIZED
-from pixprep.pipeline.ops import DecodeVideo, Op, TileCount, Tiles
+from pixprep.pipeline.ops import DecodeVideo, ImageOp, Op, TileCount, Tiles
 from pixprep.pipeline.ops.decode import MAX_FRAMES, MIN_RATE
+from pixprep.spec import ImageSpec
 
 VIDEOS = VIDEO_DEFAULTS | {name: row.defaults for rows in (VIDEO_PATCHED, VIDEO_SIZED) for name, row in rows.items()}
 """Supported video processors, with the default values of all fields that a configuration may omit."""
@@ -103,12 +104,13 @@ def frames_as_tiles(geometry: Sequence[Op], name: str, where: str) -> list[Op]:
     Raises:
         PipelineError: The frames are not square.
     """
-    size = next((op for op in reversed(geometry) if getattr(op, "height", None) or getattr(op, "size", None)), None)
-    height, width = getattr(size, "height", None), getattr(size, "width", None)
-    side = getattr(size, "size", None) if getattr(size, "rule", None) == "square" else height
-    if not side or (width or side) != side:
+    frame = ImageSpec()
+    for op in geometry:
+        assert isinstance(op, ImageOp)
+        frame = op.infer(frame)
+    if frame.height is None or frame.height != frame.width:
         raise PipelineError(
             f"{where}: fps requires frames of equal height and width, because the number of frames depends on the "
             "clip: set num_frames or the option frames instead"
         )
-    return [Tiles(tile_size=side, name=name), TileCount(tile_size=side, name="num_frames")]
+    return [Tiles(tile_size=frame.height, name=name), TileCount(tile_size=frame.height, name="num_frames")]
