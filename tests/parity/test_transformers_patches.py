@@ -34,7 +34,7 @@ ROWS = PATCHED | SIZED
 SIZES = ((1, 1), (1, 90), (20, 3000), (28, 28), (33, 57), (480, 640), (641, 480), (1500, 99), (27, 29))
 
 
-NARROW = (*("DonutImageProcessor", "MuseGlimmerImageProcessor", "NougatImageProcessor", "PPFormulaNetImageProcessor"),)
+NARROW = ("DonutImageProcessor", "MuseGlimmerImageProcessor", "NougatImageProcessor", "PPFormulaNetImageProcessor")
 """Classes that first resize the shorter side. The longer side of a narrow image then exceeds the limit."""
 
 

@@ -126,7 +126,7 @@ def combined(form: Form, processed: Processed, *, backend: str, is_list: bool) -
         values = _first_rows(values, (max(map(len, values)), *values[0].shape[1:]), values[0].dtype)
         values = list(values) if is_list and not form.is_array else values
     elif form.combine == "joined":
-        values = list(values) if is_list else np.concatenate(list(values))
+        values = list(values) if is_list else batch.packed(name)
     elif form.combine == "concatenated" or (form.combine == "listed" and has_tiles):
         values = batch.packed(name)
         values = list(values) if is_list and form.combine == "listed" else values
