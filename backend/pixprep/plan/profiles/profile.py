@@ -113,7 +113,6 @@ class Warps:
             and no fill color have different results.
         inverse: Function that inverts a matrix from the image to the result.
         max_side: Maximum height and width of an image that the library supports. None means unlimited.
-        is_hosts: Whether warps run on the host even if the device is a GPU, because they have no CUDA kernel.
     """
 
     title: str
