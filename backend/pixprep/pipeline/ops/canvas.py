@@ -252,20 +252,19 @@ def _padding_step(op: Pad | Letterbox) -> Window:
     place: Anchor = "center" if op.anchor == "center" else "top_left"
     assert not isinstance(op.height, str)
     assert not isinstance(op.width, str)
+    step = Window(height=op.height, width=op.width, side="longer", place=place, rounding="down", beyond="refuse_larger")
+    if not isinstance(op, Pad):
+        return step
     border = None
-    if isinstance(op, Pad) and op.border is not None:
+    if op.border is not None:
         above, below, left, right = (op.border,) * 4 if isinstance(op.border, int) else op.border
         border = above, below, left, right
-    return Window(
-        height=op.height,
-        width=op.width,
-        multiple=op.multiple if isinstance(op, Pad) else None,
-        always=op.always if isinstance(op, Pad) else None,
-        root=op.root if isinstance(op, Pad) else None,
+    return replace(
+        step,
+        multiple=op.multiple,
+        always=op.always,
+        root=op.root,
         border=border,
-        side="longer",
-        place=place,
-        rounding="down",
-        padding_rounding=(op.rounding if isinstance(op, Pad) else None) or "down",
-        beyond="keep_larger" if isinstance(op, Pad) and op.larger == "keep" else "refuse_larger",
+        padding_rounding=op.rounding or "down",
+        beyond="keep_larger" if op.larger == "keep" else "refuse_larger",
     )

@@ -69,7 +69,7 @@ class Within:
         return f"between {_text(self.minimum)} and {_text(self.maximum)}{self.unit}"
 
     def check(self, name: str, value: Any) -> None:
-        if isinstance(value, str):  # the name of an input, which the type of the field validates
+        if isinstance(value, str):  # a word such as "clip", which the type of the field validates
             return
         values = as_tuple(value) if self.lengths else (value,)
         if len(values) not in (self.lengths or (1,)):
