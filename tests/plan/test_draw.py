@@ -309,6 +309,22 @@ def test_a_crop_around_a_point_accepts_samples_without_objects():
     assert len({(words["top"], words["left"]) for words in drawn}) > 10
 
 
+@pytest.mark.parametrize(
+    ("around", "sample"),
+    [
+        ("point", {"points": np.zeros((2, 3))}),
+        ("point", {"points": np.zeros((2, 4, 3))}),  # (x, y, visible), as in COCO
+        ("point", {"points": ["left eye"]}),
+        ("box", {"boxes": np.zeros((2, 2))}),
+    ],
+)
+def test_annotations_of_another_shape_are_rejected(around, sample):
+    plan = training(pp.random_crop(8, around=around)).plan
+    (numbers,) = plan.draw(seed=0, epoch=0, indices=[0])
+    with pytest.raises(pp.ImageError, match=r'BAD_RECORD\] "(points|boxes)" must be an array of numbers'):
+        plan.placing(numbers, sample)(*SIZE)
+
+
 @pytest.mark.parametrize(("count", "is_half"), [(8, False), (9, True)])
 def test_half_of_a_body_requires_nine_visible_points(count, is_half):
     """COCO's value of a visible point is 2."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.errors import ImageError, PipelineError
+from pixprep.errors import ImageError, PipelineError, PixprepError
+from pixprep.plan.boxes import checked
 from pixprep.plan.canvas_steps import Draws, GeometryStep
 from pixprep.plan.draws.augments import Augment, RandomStep, Seen
 from pixprep.plan.draws.philox import F64, Numbers, Words
@@ -474,12 +474,11 @@ def _numbers(name: str, values: Any, last: int) -> F64 | None:
     if values is None:
         return None
     try:
-        array = np.asarray(values, np.float64)
-        if array.ndim < 3 or last == 4:
-            return array.reshape(-1, last)
-        return array.reshape(len(array), prod(array.shape[1:]) // last, last)  # also without objects, (0, k, 2)
-    except (TypeError, ValueError):
-        raise ImageError("BAD_RECORD", f'"{name}" must be an array of numbers with the shape (n, {last})') from None
+        array = checked(name, values, last)
+    except (TypeError, ValueError, PixprepError):
+        shape = "(n, 4)" if name == "boxes" else "(n, 2) or (n, k, 2)"
+        raise ImageError("BAD_RECORD", f'"{name}" must be an array of numbers with the shape {shape}') from None
+    return array.reshape(-1, 4) if name == "boxes" else array
 
 
 def _on_canvas(boxes: F64, rows: Span, columns: Span) -> F64:
