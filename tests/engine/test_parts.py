@@ -5,6 +5,7 @@ libraries are handled.
 import ctypes
 import re
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -218,15 +219,51 @@ def test_a_jpeg_is_only_complete_at_its_end():
         assert not decode_part(encoded[:end] + b"\xff\xd9", buffer, (0, 0, 33, 40), RGB)
 
 
+def resident_kib():
+    return int(Path("/proc/self/status").read_text(encoding="ascii").split("VmRSS:")[1].split()[0])
+
+
 def test_decoding_does_not_leak_memory():
     encoded, buffer = jpeg(scene(400, 400), quality=100), np.zeros((400, 400, 4), np.uint8)
-    cut, status = encoded[: len(encoded) // 2], Path("/proc/self/status")
-    sizes = []
+    cut, sizes = encoded[: len(encoded) // 2], []
     for _ in range(3):
         for each in [encoded, cut] * 60:
             assert decode_part(each, buffer, (0, 0, 400, 400), RGB) == (each is encoded)
-        sizes.append(int(status.read_text(encoding="ascii").split("VmRSS:")[1].split()[0]))
+        sizes.append(resident_kib())
     assert sizes[2] < sizes[0] + 40_000  # in KiB; each of the 240 decodes uses 300 KiB
+
+
+def without_segments(encoded, marker):
+    while (at := encoded.find(bytes((255, marker)))) >= 0:
+        encoded = encoded[:at] + encoded[at + 2 + int.from_bytes(encoded[at + 2 : at + 4], "big") :]
+    return encoded
+
+
+def test_the_tables_of_the_previous_jpeg_are_not_used_again():
+    """A thread keeps its decompressor. Without Huffman tables, libjpeg-turbo decodes with those of T.81, annex K."""
+    encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
+    without_tables = without_segments(encoded, 0xC4)
+    whole = decode(without_tables, np.empty_like(buffer), RGB, is_strict=True)
+    for _ in range(3):
+        assert decode_part(jpeg(scene(60, 80), optimize=True), buffer, (0, 0, 60, 80), RGB)
+        assert decode_part(without_tables, buffer, (0, 0, 60, 80), RGB)
+        assert np.array_equal(buffer[..., :3], whole[..., :3])
+        assert not decode_part(without_segments(encoded, 0xDB), buffer, (0, 0, 60, 80), RGB)
+
+
+def test_a_thread_that_ends_frees_its_decompressor():
+    encoded, sizes = jpeg(scene(30, 40), quality=100), []
+
+    def run():
+        assert decode_part(encoded, np.empty((30, 40, 4), np.uint8), (0, 0, 30, 40), RGB)
+
+    for _ in range(3):
+        for _ in range(1000):
+            thread = Thread(target=run)
+            thread.start()
+            thread.join()
+        sizes.append(resident_kib())
+    assert sizes[2] < sizes[0] + 1_500  # in KiB; the decompressors of 2,000 threads use 5,000 KiB
 
 
 # the library
@@ -261,18 +298,18 @@ def entropy_decoder(monkeypatch, *, version=None, setting=None):
         monkeypatch.setattr(
             turbo, "_imaging", SimpleNamespace(libjpeg_turbo_version=version, __file__=_imaging.__file__)
         )
-    functions, struct = turbo.functions_of(_imaging.__file__), []
+    functions, fields = turbo.functions_of(_imaging.__file__), []
     encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
-    fields = turbo.STRUCTS["jpeg_region"]
+    pack = turbo._REGION.pack
 
     def kept(*values):
-        struct.append(fields(*values))
-        return struct[-1]
+        fields[:] = values
+        return pack(*values)
 
-    monkeypatch.setitem(turbo.STRUCTS, "jpeg_region", kept)
+    monkeypatch.setattr(turbo, "_REGION", SimpleNamespace(pack=kept))
     assert turbo.is_decoded(functions, encoded, buffer, (0, 0, 60, 80), RGB)
     assert np.array_equal(buffer[..., :3], decode(encoded, np.empty_like(buffer), RGB, is_strict=True)[..., :3])
-    return bool(struct[0].has_own_huffman)
+    return bool(fields[-1])
 
 
 @pytest.mark.usefixtures("_huffman_again")

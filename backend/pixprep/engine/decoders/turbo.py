@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import byref, c_void_p
+from ctypes import c_void_p
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ import simplejpeg
 from PIL import _imaging
 
 from pixprep.engine.decoders import Encoded
+from pixprep.engine.kernels.layout import packer
 from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.errors import SetupError
 from pixprep.plan.placement import Part
@@ -45,6 +46,7 @@ This struct is internal to libjpeg-turbo, whose size and version checks do not c
 """
 SETTING = "PIXPREP_HUFFMAN"
 """Environment variable that disables ``engine/kernels/huffman.c`` if its value is ``library``."""
+_REGION = packer(STRUCTS["jpeg_region"])
 _SAMPLES = ("444", "422", "420", "440", "411", "gray")
 
 
@@ -106,11 +108,11 @@ def is_decoded(functions: Any, encoded: Encoded, buffer: U8, part: Part, options
     """Decode like ``decode_part`` with the functions of a given library, which rejects every ``abi`` except its own."""
     data = np.frombuffer(encoded, np.uint8)
     height, width, channels = buffer.shape
-    struct = STRUCTS["jpeg_region"](
+    arguments = _REGION.pack(
         ctypes.addressof(functions), abi, _address(data), len(data), _address(buffer), width * channels, channels,
         height, width, *part, options.is_fast_idct, options.is_fast_chroma, has_own_huffman(),
     )  # fmt: skip
-    is_written: bool = library().decode_jpeg_part(byref(struct)) == 0
+    is_written: bool = library().decode_jpeg_part(arguments) == 0
     return is_written
 
 
