@@ -126,8 +126,8 @@ def test_an_unmoved_field_with_a_value_per_box_is_reported_once(caplog):
     assert batch["box_kinds"][0].tolist() == [1]
     said = [record.message for record in caplog.records]
     assert said == [
-        'batch["kinds"] seems to have one value per box, but keeps the values of removed boxes: to remove them, add '
-        'the field to "follow" of the op boxes'
+        'batch["kinds"] seems to have one value per box, but does not change with the boxes: add the field to "follow" '
+        "of the op boxes"
     ]
 
 

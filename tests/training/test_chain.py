@@ -258,17 +258,18 @@ def test_a_broken_partner_is_replaced(on_error):
 
 
 def test_files_and_cached_pixels_give_the_same_images(tmp_path):
-    source = []
-    for index, one in enumerate(SOURCE):
+    source, sized = [], [{**one, "size": (SIDE, SIDE)} for one in SOURCE]
+    for index, one in enumerate(sized):
         for name, values in (("image", one["image"]), ("mask", one["mask"])):
             (tmp_path / f"{index}-{name}.png").write_bytes(png(np.atleast_3d(values)))
         paths = {name: tmp_path / f"{index}-{name}.png" for name in ("image", "mask")}
-        source.append({**one, **paths, "size": (SIDE, SIDE)})
+        source.append({**one, **paths})
     made = pp.Pipeline([pp.decode(), *pipeline().ops[1:]]).for_training()
-    with loader(AUGMENTED) as arrays, loader(AUGMENTED, made, source, cache="pixels") as files:
+    with loader(AUGMENTED, source=sized) as arrays, loader(AUGMENTED, made, source, cache="pixels") as files:
         for _ in range(2):
             for one, other in zip(arrays, files, strict=True):
                 assert repeated(one, other)
+                assert one["size"] == [(SIDE, SIDE)] * 4  # the size of the image itself, not the canvas
         assert files.stats().cached == COUNT
 
 
@@ -366,11 +367,72 @@ def test_samples_without_objects_may_have_empty_lists():
                 assert points.size == 12 * count
 
 
-def test_visible_is_joined_with_points_without_boxes():
-    made = pp.Pipeline([pp.pixels(), pp.points(), pp.tensor(max_size=64)]).for_training()
+@pytest.mark.parametrize("op", [pp.points(), pp.masks()], ids=["points", "masks"])
+def test_fields_of_objects_are_joined_without_boxes(op):
+    made = pp.Pipeline([pp.pixels(), op, pp.tensor(max_size=64)]).for_training()
     source = [{**photo, "visible": photo["points"][..., 0]} for photo in SOURCE]
-    with loader(pp.MixUp(partner=[]), made, source) as mixing:
+    with loader(pp.Mosaic(height=SIDE), made, source) as mosaics:
+        for batch in mosaics:
+            for row, (words,) in enumerate(batch["mix"]):
+                of = [source[index] for index in (batch["index"][row], *(each["index"] for each in words["of"]))]
+                assert len(batch[type(op).__name__.lower()][row]) == 12
+                for name in ("labels", "box_double", "visible"):
+                    assert np.array_equal(batch[name][row], np.concatenate([each[name] for each in of]))
+
+
+def test_a_field_that_may_not_belong_to_the_objects_is_rejected():
+    made = pp.Pipeline([pp.pixels(), pp.points(), pp.tensor(max_size=64)]).for_training()
+    source = [{**photo, "labels": [1, 4]} for photo in SOURCE]
+    text = r'"labels" of the shape \(2,\) must have one value per object, as "points" with 3 rows has: rename'
+    with loader(pp.MixUp(), made, source) as mixing, pytest.raises(pp.DataError, match=text):
+        next(mixing)
+
+
+def test_a_field_with_a_value_per_box_that_is_not_joined_is_reported(caplog):
+    made = pp.Pipeline([pp.pixels(), pp.boxes(), pp.tensor(max_size=64)]).for_training()
+    source = [{name: photo[name] for name in ("image", "boxes", "labels")} | {"kinds": ["a"] * 3} for photo in SOURCE]
+    with loader(pp.Mosaic(height=SIDE), made, source) as mosaics:
+        assert {len(kinds) for batch in mosaics for kinds in batch["kinds"]} == {3}
+    text = 'batch["kinds"] seems to have one value per box, but does not change with the boxes: add the field'
+    assert [record.message.startswith(text) for record in caplog.records] == [True]
+
+
+STAGES = [pp.Mosaic(height=SIDE, p=0.5), pp.random_crop(SIDE), pp.MixUp(), [pp.random_flip()]]
+
+
+def test_samples_of_a_serving_pipeline_need_no_annotations():
+    made = pp.Pipeline(pipeline().ops).for_serving()
+    plain = [{"image": photo["image"]} for photo in SOURCE]
+    only_boxes = pp.Pipeline([pp.pixels(), pp.boxes(), pp.tensor(layout="hwc", dtype="uint8", max_size=128)])
+    with (
+        loader(STAGES, only_boxes.for_training()) as training,
+        loader(STAGES, only_boxes.for_serving()) as serving,
+        loader(STAGES, only_boxes.for_serving(), plain) as unlabeled,
+    ):
+        for one, other, bare in zip(training, serving, unlabeled, strict=True):
+            assert repeated(one, other)
+            assert all(map(np.array_equal, one["tensor"], bare["tensor"]))
+            assert "boxes" not in bare
+    with loader([*STAGES[:2], pp.CopyPaste()], made, plain) as bare:
+        assert all(words[-1] == {} for batch in bare for words in batch["mix"])
+    some = [*plain[1:], SOURCE[0]]
+    with loader(STAGES[:1], made, some) as mosaics, pytest.raises(pp.DataError, match="some samples have no"):
+        list(mosaics)
+
+
+def test_a_source_that_draws_receives_the_attempt_of_the_image_for_its_partners():
+    drawn = []
+
+    class Drawing(list):
+        def __getitem__(self, index):
+            draw = pp.read.draw()
+            drawn.append((draw.index, draw.attempt, draw.rng.integers(1 << 62)))
+            return super().__getitem__(index)
+
+    made = pp.Pipeline([pp.pixels(), pp.tensor(max_size=64)]).for_training()
+    with loader(pp.MixUp(), made, Drawing({"image": photo["image"]} for photo in SOURCE), repeats=2) as mixing:
         for batch in mixing:
-            for points, visible in zip(batch["points"], batch["visible"], strict=True):
-                assert np.array_equal(visible, points[..., 0])
-                assert len(points) == 6
+            assert {*batch["attempt"].tolist()} <= {0, 128}
+    assert {attempt for _, attempt, _ in drawn} == {0, 128}
+    # a sample that is also a partner, with the same attempt number, has different random numbers as a partner
+    assert len({*drawn}) > len({each[:2] for each in drawn})

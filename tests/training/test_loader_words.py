@@ -134,6 +134,9 @@ def test_training_with_the_serving_ops_is_reported(shuffle, sides, caplog):
     words = 'the Loader shuffles, but serving omits ops[1] "random_flip": use pipeline.for_training() to apply'
     assert (words in caplog.text) == (shuffle and sides)
     caplog.clear()
+    loader(pipeline=pipeline.at("serving"), mix=[pp.MixUp()]).close()
+    assert (words.replace("shuffles", "applies a chain") in caplog.text) == sides
+    caplog.clear()
     loader(pipeline=pipeline.for_training(), shuffle=True).close()
     assert caplog.text == ""
 

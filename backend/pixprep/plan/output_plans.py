@@ -437,6 +437,11 @@ OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "vi
 """Fields of a sample that contain one value per box, in addition to fields with the prefix ``box_``."""
 
 
+def is_of_each_box(name: str) -> bool:
+    """Return whether a field of a sample contains one value per box, according to its name."""
+    return name in OF_EACH_BOX or name.startswith("box_")
+
+
 @dataclass(frozen=True, kw_only=True)
 class RowsPlan:
     """Base class of the plans of boxes and points, which have one row per object."""
@@ -484,7 +489,7 @@ class BoxesPlan(RowsPlan):
 
     def takes_along(self, name: str) -> bool:
         """Return whether a field of a sample contains one value per box. A value is dropped together with its box."""
-        return name in OF_EACH_BOX or name.startswith("box_") or name in self.follow
+        return is_of_each_box(name) or name in self.follow
 
 
 @dataclass(frozen=True, kw_only=True)

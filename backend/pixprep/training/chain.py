@@ -236,6 +236,8 @@ class CopyPaste(Mixture):
         """See ``Mixture``."""
         own, other = parts
         check_same_size("CopyPaste", parts)
+        if not {"boxes", "masks"} <= {each.field for each in plan.annotations.values()}:
+            return None  # in serving mode, samples may lack annotations
         rng = np.random.Generator(np.random.Philox(key=words["seed"]))
         pasted = np.flatnonzero(rng.random(len(other.boxes)) < 0.5)
         if not len(pasted):
@@ -265,6 +267,11 @@ class Chain:
     transforms the annotations of the Loader's pipeline. The op ``boxes`` of the Loader's pipeline determines which
     boxes remain, unless the consecutive ops contain ``boxes``. A list of ops is a separate pipeline. ``mix=[...]`` is
     short for ``mix=pp.Chain([...])``.
+
+    The boxes, points and masks of the combined images are concatenated, and so are the fields that have one value per
+    box, such as ``labels``. Without the op ``boxes``, these fields have one value per object in ``masks`` or
+    ``points``. All other fields of a batch, such as ``size`` and ``name``, are those of the image itself, as in
+    Ultralytics and mmdetection.
 
     The partners of an image are drawn from the whole source. A broken partner is replaced by another one, unless
     ``on_error`` is "raise". ``batch["mix"]`` contains a list for each image, with the random parameters of its stages.

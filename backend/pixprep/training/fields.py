@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.decoders import Decoded
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, printable
-from pixprep.plan.output_plans import OF_EACH_BOX, BoxesPlan
+from pixprep.plan.output_plans import BoxesPlan, is_of_each_box
 from pixprep.plan.plan import Place, Placed, Plan
 from pixprep.training.cache import PixelCache
 from pixprep.training.reading import Sample
@@ -105,8 +106,8 @@ def unfiltered(
         elif found:
             found[number] += 1
         if len(found.keys() - {0}) > 1 or (left < number and sum(found.values()) >= _MIN_SAMPLES):
-            what = "seems to have one value per box, but keeps the values of removed boxes"
-            yield name, f'batch["{name}"] {what}: to remove them, add the field to "follow" of the op boxes'
+            what = "seems to have one value per box, but does not change with the boxes"
+            yield name, f'batch["{name}"] {what}: add the field to "follow" of the op boxes'
 
 
 def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
@@ -125,7 +126,7 @@ def _is_of_pixels(value: Any, size: tuple[int, int] | None) -> bool:
 def _column(name: str, values: list[Any]) -> Any:
     if all(isinstance(value, bool | int | float | np.number | np.bool_) for value in values):
         return np.array(values)
-    if name in _OPS or name in OF_EACH_BOX or name.startswith("box_"):
+    if name in _OPS or is_of_each_box(name):
         return [of_each_box(name, value) if isinstance(value, np.ndarray) else value for value in values]
     kinds = {(value.shape, value.dtype) if isinstance(value, np.ndarray) else None for value in values}
     return values if None in kinds or len(kinds) > 1 else np.stack(values)
@@ -140,7 +141,7 @@ def run_annotated(
     attempts: Sequence[int],
     cache: PixelCache | None,
     is_original: bool = True,
-    of: Callable[[Mapping[str, Any]], Plan] | None = None,
+    is_optional: bool = False,
     **options: Any,
 ) -> tuple[Batch, list[Annotated]]:
     """Run an engine on the images of samples, and transform their annotations.
@@ -153,7 +154,7 @@ def run_annotated(
         attempts: Attempt number of each sample.
         cache: Cache that receives the decoded images, if enabled.
         is_original: See ``Annotated``.
-        of: Function that returns the plan for the annotations of a sample. Default: the plan of the engine.
+        is_optional: Whether samples may lack annotations, as in serving mode.
         options: Further arguments of ``Engine.run_batch``.
 
     Returns:
@@ -167,7 +168,7 @@ def run_annotated(
         place: Place = _nowhere
         if not isinstance(sample.image, ImageError):
             place = plan.placing(numbers, sample.fields, mask_of(plan, sample.fields))
-        of_sample = plan if of is None else of(sample.fields)
+        of_sample = without_missing(plan, sample.fields) if is_optional else plan
         made.append(Annotated(of_sample, place, sample.fields, is_late=is_late, is_original=is_original))
 
     def keep(place: int, image: Decoded) -> None:
@@ -177,6 +178,12 @@ def run_annotated(
 
     images = [sample.image for sample in samples]
     return engine.run_batch(images, places=made, keep=keep, keep_whole=cache is not None, **options), made
+
+
+def without_missing(plan: Plan, fields: Container[str]) -> Plan:
+    """Return a plan without the annotations whose fields are missing in a sample."""
+    found = {name: each for name, each in plan.annotations.items() if each.field in fields}
+    return plan if len(found) == len(plan.annotations) else replace(plan, annotations=found)
 
 
 def _nowhere(height: int, width: int, frames: int = 1) -> Placed:
@@ -198,8 +205,9 @@ class Annotated:
         is_late: Whether ``finish`` transforms the annotations, and not the call of the object. The engine calls one
             object at a time. A slow transformation, such as decoding the PNG of a mask in 0.3 ms, would therefore
             delay all other images.
-        is_original: Whether the boxes come from the source. Only the positions of these boxes are checked. A stage of a
-            chain can crop a box to a part of the first pixel, which the check would reject as normalized coordinates.
+        is_original: Whether the sample comes from the source. Only then, ``size`` and the positions of the boxes are
+            checked. A stage of a chain changes the size of the image, and can crop a box to a part of the first pixel,
+            which the check would reject as normalized coordinates.
 
     Attributes:
         fields: Transformed annotations. These are the outputs of the plan and the fields that are filtered with the
@@ -227,7 +235,8 @@ class Annotated:
 
     def __call__(self, height: int, width: int, frames: int = 1) -> Placed:
         """Return the geometry of the image or clip, and transform the annotations unless ``is_late`` is set."""
-        check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
+        if self._is_original:
+            check_size(self._sample.get("size"), height, width, is_upright=self._plan.apply_exif_orientation)
         if "boxes" in self._sample and "boxes" not in self._plan.inputs:
             if self._plan.boxes:
                 # check them before random_iou_crop

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import DataError, PipelineError
+from pixprep.plan.output_plans import is_of_each_box
 from pixprep.plan.plan import Plan
 
 
@@ -47,11 +48,7 @@ class Part:
         """Return a copy with a different image, and with the objects of this part and of others."""
         fields = dict(self.fields)
         every = [self.fields, *(other.fields for other in others)]
-        for name in dict.fromkeys(name for each in every for name in _of_objects(each, plan)):
-            if any(name not in each for each in every):
-                raise DataError(
-                    f'some samples have no "{name}": a mosaic, mixup or copy-paste needs it for every sample'
-                )
+        for name in _of_objects(fields, plan):
             # a sample without objects may have an empty list, whose dtype and number of axes are arbitrary
             values = [np.asarray(each[name]) for each in every]
             values = [each for each in values if len(each)] or values[:1]
@@ -62,6 +59,24 @@ class Part:
                 )
             fields[name] = np.concatenate(values)
         return Part(image, fields)
+
+
+def check_fields(parts: Sequence[Part], plan: Plan) -> None:
+    """Raise a DataError if parts cannot be combined, because one lacks a field or has it for other objects."""
+    needed = [each.field for each in plan.annotations.values()]
+    for name in dict.fromkeys([*needed, *(name for part in parts for name in _of_objects(part.fields, plan))]):
+        if any(name not in part.fields for part in parts):
+            raise DataError(f'some samples have no "{name}": a mosaic, mixup or copy-paste needs it for every sample')
+        if plan.boxes or name in needed:
+            continue
+        counted = next(each for each in ("masks", "points") if each in needed)
+        for part in parts:
+            count, found = len(part.fields[counted]), np.shape(part.fields[name])
+            if found[:1] != (count,):
+                raise DataError(
+                    f'"{name}" of the shape {found} must have one value per object, as "{counted}" with {count} rows '
+                    "has: rename the field if it does not belong to the objects"
+                )
 
 
 def on_canvas(
@@ -126,9 +141,13 @@ def _of_boxes(fields: Mapping[str, Any], plan: Plan) -> list[str]:
 
 
 def _of_objects(fields: Mapping[str, Any], plan: Plan) -> list[str]:
-    """Return the fields whose values are concatenated when samples are combined."""
+    """Return the fields whose values are concatenated when samples are combined.
+
+    Without the op ``boxes``, the fields that usually contain one value per box contain one value per mask or points.
+    """
     moved = {each.field for each in plan.annotations.values()} & {"points", "masks"}
-    moved |= {"visible"} if "points" in moved else set()
+    if moved and not plan.boxes:
+        moved |= {name for name in fields if is_of_each_box(name) and name != "points"}
     return [*dict.fromkeys([*_of_boxes(fields, plan), *(name for name in fields if name in moved)])]
 
 

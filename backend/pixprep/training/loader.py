@@ -230,10 +230,10 @@ class Loader:
                 odd_range=odd_range,
             ),
         )
-        if shuffle and pipeline.side == "serving" and pipeline.left_out:
-            log.warning(
-                "the Loader shuffles, but %s: use pipeline.for_training() to apply the training ops", pipeline.left_out
-            )
+        what = "applies a chain" if mixer is not None else "shuffles" if shuffle else ""
+        if what and pipeline.side == "serving" and pipeline.left_out:
+            use = "use pipeline.for_training() to apply the training ops"
+            log.warning("the Loader %s, but %s: %s", what, pipeline.left_out, use)
         self._is_closed = False
         self._epochs = EpochSequence(self.order, self._maker, epoch=checked_epoch(epoch), with_bar=progress)
         self._epoch: Epoch | None = None

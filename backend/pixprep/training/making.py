@@ -20,7 +20,6 @@ from pixprep.engine.batch import Batch
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
 from pixprep.plan.boxes import in_pixels
-from pixprep.plan.plan import Plan
 from pixprep.registry import BATCHES, load
 from pixprep.spec import NO_PADDING
 from pixprep.training.cache import PixelCache
@@ -269,6 +268,9 @@ class Maker:
         """
         if self.mixer is None:
             return rows
+        for sample in rows.samples:
+            for each in [*self.mixer.plan.boxes.values()][:1]:
+                self._warn(unfiltered(sample.fields, self.lengths, each, 0))
         with self._lock, self.timeline.span("mix", samples=len(rows.samples)):
             items, broken = self.mixer.mixed(rows.samples, rows.attempts, epoch, reader), self.mixer.broken
         if broken_names is not None:
@@ -382,7 +384,7 @@ class Maker:
                 attempts=rows.attempts,
                 cache=None if self.mixer else self.cache,  # a chain caches the images that it decodes
                 is_original=self.mixer is None,
-                of=self._plan_for,
+                is_optional=self.engine.pipeline.side == "serving",
                 into=into.outputs if into else self._allocated(len(rows.samples)),
                 rows=places,
                 wait=wait,
@@ -393,16 +395,6 @@ class Maker:
         self.timeline.add("decode", sum(batch.decode_s))
         self.timeline.add("transform", sum(batch.transform_s))
         return batch
-
-    def _plan_for(self, fields: Mapping[str, Any]) -> Plan:
-        """Return the plan, without annotations that the sample lacks if the pipeline is in serving mode.
-
-        In serving mode, samples need no annotations.
-        """
-        plan = self.engine.plan
-        if self.engine.pipeline.side == "training" or all(each.field in fields for each in plan.annotations.values()):
-            return plan
-        return replace(plan, annotations={n: each for n, each in plan.annotations.items() if each.field in fields})
 
     def _allocated(self, count: int) -> dict[str, Any]:
         """Return arrays for the tensors of a batch. Empty on a GPU, where CuPy's memory pool reuses freed memory."""
@@ -420,7 +412,7 @@ class Maker:
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
             self._warn(untransformed(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
-            for name, each in [*plan.boxes.items()][:1]:
+            for name, each in [*plan.boxes.items()][:1] if self.mixer is None else ():
                 left = len(annotated.get(name, sample.fields.get("boxes", ())))
                 self._warn(unfiltered(sample.fields, self.lengths, each, left))
         fields = collated(records, [sample.name for sample in rows.samples])

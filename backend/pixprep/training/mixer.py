@@ -27,9 +27,9 @@ from pixprep.plan.plan import Plan
 from pixprep.plan.steps.operators import OperatorCall
 from pixprep.training.cache import PixelCache
 from pixprep.training.chain import Chain, Mixture
-from pixprep.training.fields import Annotated, run_annotated
-from pixprep.training.joining import Part
-from pixprep.training.order import CHAINS, COPY, Indices, Order, generator
+from pixprep.training.fields import Annotated, run_annotated, without_missing
+from pixprep.training.joining import Part, check_fields
+from pixprep.training.order import ATTEMPT_BITS, CHAINS, COPY, Indices, Order, generator
 from pixprep.training.reading import Reader, Sample
 
 _PATH_BITS = 16
@@ -55,7 +55,7 @@ class Request:
     @property
     def key(self) -> int:
         """Attempt number, combined with ``path``, with which the random parameters are sampled."""
-        return self.attempt | self.path << 24
+        return self.attempt | self.path << ATTEMPT_BITS
 
     def partner(self, number: int, which: int, index: int) -> Request:
         """Return the request for a partner.
@@ -155,6 +155,7 @@ class Mixer:
                 f"mix: a chain does not support the input {next(iter(pipeline.inputs))} of the pipeline"
             )
         self._first, self._engine, self._order, self._cache = first, engine, order, cache
+        self._is_optional = pipeline.side == "serving"
         self._operators, self._epoch, self._until, self._count = pipeline.operators, -1, chain.until, 0
         found = {_kind(op): op for op in pipeline.side_ops if isinstance(op, AnnotationOp)}
         self._annotations = [_plain(op) for op in found.values()]
@@ -267,6 +268,7 @@ class Mixer:
             attempts=[each.stage_key(node.number) for each in requests],
             cache=self._cache if node in (self._stages[0], *self._then[:1]) else None,
             is_original=is_original,
+            is_optional=self._is_optional,
         )
         return [self._item(batch, row, items[row], place, node.engine.plan) for row, place in enumerate(places)]
 
@@ -276,9 +278,9 @@ class Mixer:
         sample, error = item.sample, batch.errors[row]
         if error is not None:
             return Item(replace(sample, image=sample.error(error)))
-        rest = {name: value for name, value in sample.fields.items() if name not in (*moving(plan), "size")}
+        rest = {name: value for name, value in sample.fields.items() if name not in moving(plan)}
         fields = {**rest, **place.fields}
-        for target in plan.targets.values():
+        for target in without_missing(plan, fields).targets.values():
             fields[target.field] = np.moveaxis(fields[target.field], 0, -1)
         placed = batch.placed[row]
         assert placed is not None
@@ -325,11 +327,13 @@ class Mixer:
         """Combine an image with its partners, if there are any."""
         if own.is_broken:
             return own
-        plan = self.plan
         assert node.mixture is not None
         result = None
         if others:
             parts = [Part(item.sample.image, item.sample.fields) for item in (own, *others)]  # type: ignore[arg-type]
+            every = {name for part in parts for name in part.fields}
+            plan = without_missing(self.plan, every)
+            check_fields(parts, plan)
             result = node.mixture.mixed(words, parts, plan)
         if result is None:
             return replace(own, history=(*own.history, {}))

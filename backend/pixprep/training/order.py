@@ -46,6 +46,8 @@ order, so these streams are independent."""
 COPY = 128
 """Offset between the attempt numbers of the copies of a sample in an epoch: the numbers of the k-th repetition start at
 ``k * COPY``."""
+ATTEMPT_BITS = 24
+"""Number of bits of an attempt number. The bits above them distinguish the partners of a chain."""
 
 
 @dataclass(frozen=True)

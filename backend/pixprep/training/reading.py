@@ -139,7 +139,7 @@ class Reader:
         Args:
             indices: Index of each sample.
             epoch: Number of the epoch.
-            attempts: Attempt number of each sample.
+            attempts: Attempt number of each sample; for a partner in a chain, ``Request.key``.
 
         Raises:
             CancelledError: The reader was stopped, possibly while a read was hanging.

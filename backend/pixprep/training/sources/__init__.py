@@ -38,7 +38,7 @@ from pixprep.engine.decoders import Encoded, Limits
 from pixprep.errors import ImageError, SetupError, printable
 from pixprep.plan.boxes import to_xyxy
 from pixprep.spec import BoxSource
-from pixprep.training.order import SOURCES, generator
+from pixprep.training.order import ATTEMPT_BITS, SOURCES, generator
 
 Sample = dict[str, Any]
 LIMITS: ContextVar[Limits] = ContextVar("LIMITS", default=Limits())  # noqa: B039  (``Limits`` is immutable)
@@ -52,16 +52,19 @@ class Draw:
     Attributes:
         epoch: Number of the epoch, from 0.
         index: Index of the sample in the source of the Loader.
-        attempt: Attempt number of the sample, as in ``batch["attempt"]``.
-        rng: Random generator. Its numbers depend only on the seed of the Loader, the epoch, the index and the attempt.
+        attempt: Attempt number of the sample, as in ``batch["attempt"]``. For a partner in a ``Chain``, it is the
+            attempt number of the image that the partner is combined with.
+        rng: Random generator. Its numbers depend only on the seed of the Loader, the epoch, the index, the attempt and,
+            for a partner, its position in the chain.
     """
 
-    def __init__(self, seed: int, epoch: int, index: int, attempt: int) -> None:
-        self.seed, self.epoch, self.index, self.attempt = seed, epoch, index, attempt
+    def __init__(self, seed: int, epoch: int, index: int, number: int) -> None:
+        self.seed, self.epoch, self.index, self.attempt = seed, epoch, index, number % (1 << ATTEMPT_BITS)
+        self._key = seed, epoch, index, number
 
     @cached_property
     def rng(self) -> np.random.Generator:  # noqa: D102  (see ``Attributes``)
-        return generator((self.seed, self.epoch, self.index, self.attempt), SOURCES)
+        return generator(self._key, SOURCES)
 
 
 DRAW: ContextVar[Draw | None] = ContextVar("DRAW", default=None)
