@@ -308,7 +308,7 @@ REFUSED = {
         ("INT8", NCHW), FLOATS, '--quantization: the model has no input "y"; available: x', quantizations={"y": [1, 0]}
     ),
     "batch of 8": row(("FLOAT", [8, 3, 32, 48]), FLOATS, 'batch size of input "x" is fixed at 8: export the model'),
-    "six channels": row(("FLOAT", ["N", 6, 32, 48]), FLOATS, "6 channels, such as 2 stacked images, do not fit"),
+    "six channels": row(("FLOAT", ["N", 6, 32, 48]), FLOATS, "6 channels do not fit, because an image"),
     "features": row(("FLOAT", NCHW), FLOATS, 'has the input "f", TYPE_FP32', extras=[("f", "FLOAT", ["N", 256, 8, 8])]),
     "billions of thresholds": row(
         ("FLOAT", NCHW), FLOATS, 'has the input "conf", TYPE_FP32', extras=[("conf", "FLOAT", [1 << 31])]

@@ -2,7 +2,6 @@
 several heads.
 """
 
-import re
 from pathlib import Path
 
 import onnx
@@ -10,7 +9,7 @@ import pytest
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
-from support.faces import PIPELINE, PLAN, read_onnx, save_onnx
+from support.faces import PIPELINE, read_onnx, save_onnx
 
 
 @pytest.mark.parametrize(
@@ -39,30 +38,13 @@ def test_labels_are_read_in_common_formats(model, tmp_path, text):
 HEADS = {"age": 8, "gender": 2, "race": 7, "mood": 8, "count": 1}
 
 
-def test_heads_without_labels_are_reported(tmp_path):
-    outputs = [(name, "FLOAT", ("batch", length)) for name, length in HEADS.items()]
-    heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
-    labels.write_text("\n".join("abcdefg"))
-    own = "to assign labels to each output, pass --labels OUTPUT=FILE"
-    out = tmp_path / "out"
-    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
-        f'the labels are used for output "race" [7], and "age" [8], "gender" [2], "mood" [8] have no labels: {own}',
-    )
-    labels.write_text("\n".join("abcdefgh"))
-    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
-        'the labels are used for output "age" [8], and "gender" [2], "race" [7], "mood" [8] have no labels; '
-        f'they would also fit "mood": {own}',
-    )
-    entries = re.findall(r"output \{\n(.*?)\n\}", (out / "classifier" / "config.pbtxt").read_text(), re.DOTALL)
-    assert [name for name, entry in zip(HEADS, entries, strict=True) if "label_filename" in entry] == ["age"]
-
-
 def test_an_output_with_the_same_number_of_scores_is_preferred(tmp_path):
     outputs = [("features", "FLOAT", ("batch", "m")), ("logits", "FLOAT", ("batch", 4))]
     model, labels = save_onnx(tmp_path / "two.onnx", outputs=outputs), tmp_path / "labels.txt"
     labels.write_text("a\nb\nc\nd")
-    (note,) = build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=labels).notes
-    assert note.startswith('the labels are used for output "logits" [4], and "features" [-1] has no labels')
+    build(tmp_path / "out", pipeline=PIPELINE, onnx=model, labels=labels)
+    text = (tmp_path / "out" / "classifier" / "config.pbtxt").read_text()
+    assert [part.split('"')[1] for part in text.split("output {")[1:] if "label_filename" in part] == ["logits"]
 
 
 def test_a_git_lfs_pointer_instead_of_labels_is_reported(model, tmp_path):
@@ -81,12 +63,6 @@ def test_labels_belong_to_the_classifier_whose_classes_they_name(model, tmp_path
     assert note == f"{kept}: removed, because it contains the labels of a different model; to set labels, pass --labels"
     assert not Path(kept).exists()
     assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
-    words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
-    for content, is_kept in ((b"one", True), (b"one", True), (b"two", False)):
-        plan.write_bytes(PLAN + content)
-        given = labels if not Path(kept).exists() else None
-        build(out, pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt", labels=given)
-        assert Path(kept).exists() is is_kept
 
 
 @pytest.mark.parametrize(

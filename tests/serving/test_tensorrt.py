@@ -27,14 +27,6 @@ ROOT = Path(__file__).parents[2]
 TORCH = ROOT / ".venv-parity" / "bin" / "python"
 
 needs_tensorrt = pytest.mark.skipif(find_spec("tensorrt_rtx_bindings") is None, reason="NO TENSORRT: make tensorrt")
-NO_PLUGIN = 'creator && "Plugin not found, are the plugin name, version, and namespace correct?"'
-NO_NON_ZERO = "Assertion failed: creator && version: NonZero plugin creator version 1 was not found in plugin registry."
-NO_BYTES = (
-    "Invalid Node - add\nITensor::getDimensions: Error Code 4: API Usage Error (add: ElementWiseOperation SUM requires "
-    "inputs with type kFLOAT, or kINT64. But type is UInt8. In validateTypes at /_src/optimizer/elementWiseNode.cpp:72)"
-)
-NO_TYPE = "Assertion failed: convertDtype(onnxDtype.elem_type(), &trtDtype)"
-NOT_ONNX = "Assertion failed: model->ParseFromCodedStream(&codedInput): Failed to parse the ONNX model."
 BUILDER = "IBuilder::buildSerializedNetwork: Error Code 4: Internal Error ("
 NO_BATCH = (
     f"{BUILDER}kOPT values for profile 0 violate shape constraints: IShuffleLayer node_of_y: reshaping failed for "
@@ -44,7 +36,6 @@ NO_LAYER = (
     "[tacticSupply.cpp::getSupportedFormats::48] Error Code 2: Internal Error (Assertion !layerImpls.empty() failed. "
     "node_of_y_0 has no runners that implement it In getSupportedFormats at /_src/optimizer/builder/tactics.cpp:48)"
 )
-WITHOUT = "export the model without it, or serve the model with --classifier onnxruntime-gpu"
 
 
 @pytest.fixture
@@ -73,49 +64,26 @@ def replay(monkeypatch):
     [
         (
             {"rejected": [["/m/det", "Det", "false"]]},
-            f'TensorRT\'s parser does not support the operator Det (node "/m/det"): {WITHOUT}',
+            'TensorRT for RTX 1.7.1.116 rejects Det "/m/det": false: trtexec may still build the plan, because '
+            "TensorRT has more operators than TensorRT for RTX; if it does not, export the model without the operator",
         ),
         (
             {"rejected": [[f"n{number}", "Unique", "false"] for number in range(7)]},
-            f'(node "n3"), the operator Unique (node "n4") and 2 more nodes: {WITHOUT}',
+            'Unique "n3": false; Unique "n4": false; and 2 more: trtexec may still build the plan',
         ),
-        (
-            {"rejected": [["nms", "EfficientNMS_TRT", NO_PLUGIN]]},
-            'TensorRT for RTX 1.7.1.116 does not have the operator EfficientNMS_TRT (node "nms"): TensorRT has more '
-            "operators, so trtexec may still build the plan; for a plugin of your own, pass its library to trtexec",
-        ),
-        (
-            {"rejected": [["/NonZero", "NonZero", NO_NON_ZERO]]},
-            'does not have the operator NonZero (node "/NonZero"): TensorRT has more operators',
-        ),
-        (
-            {"rejected": [["rs", "Resize", '(antialias == 0) && "Antialiasing is not supported currently."']]},
-            f'the operator Resize (node "rs": Antialiasing is not supported currently): {WITHOUT}',
-        ),
-        (
-            {"rejected": [["add", "Add", NO_BYTES]]},
-            'the operator Add (node "add": add: ElementWiseOperation SUM requires inputs with type kFLOAT, or kINT64. '
-            f"But type is UInt8): {WITHOUT}",
-        ),
-        (
-            {"rejected": [["text", "", NO_TYPE]]},
-            'TensorRT\'s parser does not support the data type of the input "text": export',
-        ),
-        ({"rejected": [["", "", NOT_ONNX]]}, "TensorRT's parser does not support the file (Assertion failed: model"),
+        ({"rejected": [["add", "Add", "two\nlines"]]}, 'rejects Add "add": two lines: trtexec may'),
         (
             {"inputs": {"input": "HALF"}, "outputs": {"logits": "FLOAT"}},
             'TensorRT reads "input" as FP16, and not as FP32: export the model with a data type',
         ),
         (
             {"error": NO_BATCH},
-            "its builder reports: kOPT values for profile 0 violate shape constraints: IShuffleLayer node_of_y: "
-            "reshaping failed for tensor: x reshape would change volume 384 to 192: export the model with a dynamic "
-            "batch dimension, or build it with --max-batch-size 1",
+            f"its builder reports: {NO_BATCH}: export the model with a dynamic batch dimension, or build it with "
+            "--max-batch-size 1",
         ),
         (
             {"error": NO_LAYER},
-            "Assertion !layerImpls.empty() failed. node_of_y_0 has no runners that implement it: trtexec of TensorRT "
-            "may still build the plan",
+            f"its builder reports: {NO_LAYER}: trtexec may still build the plan",
         ),
         ({"fault": "it takes more than 120 s"}, "could not be asked, because it takes more than 120 s: build the plan"),
     ],
@@ -153,7 +121,7 @@ def test_a_model_of_onnx_runtime_is_only_checked_on_request(replay, tmp_path, ca
     build(tmp_path / "models", pipeline=PIPELINE, onnx=save_onnx(tmp_path / "my.onnx"))
     assert check(tmp_path / "models") == []
     assert main(["check", str(tmp_path / "models"), "--tensorrt"]) == 1
-    assert 'does not support the operator Det (node "d")' in capsys.readouterr().out
+    assert 'rejects Det "d"' in capsys.readouterr().out
 
 
 def test_a_check_without_tensorrt_or_of_a_file_is_an_error(monkeypatch, tmp_path, capsys):
@@ -186,19 +154,19 @@ def test_the_version_of_a_plan_is_read_from_its_header(tmp_path):
     [
         ([("Cast", ["x"], ["y"], {"to": 1})], ("UINT8", ["n", 3, 8, 8]), ""),
         ([("Cast", ["x"], ["y"], {"to": 1})], ("INT64", ["n", 3]), ""),
-        ([("Det", ["x"], ["y"], {})], ("FLOAT", ["n", 3, 3]), 'the operator Det (node "node_0"): '),
+        ([("Det", ["x"], ["y"], {})], ("FLOAT", ["n", 3, 3]), 'Det "node_0": '),
         (
             [("Mine", ["x"], ["a"], {"domain": "acme"}), ("Unique", ["a"], ["y"], {})],
             ("FLOAT", ["n", 3]),
-            'does not have the operator Mine (node "node_0")',
+            'Mine "node_0": ',
         ),
-        ([("NonZero", ["x"], ["y"], {})], ("FLOAT", ["n", 3]), 'does not have the operator NonZero (node "node_0")'),
-        ([("Identity", ["x"], ["y"], {})], ("STRING", ["n"]), 'the data type of the input "x": '),
+        ([("NonZero", ["x"], ["y"], {})], ("FLOAT", ["n", 3]), 'NonZero "node_0": '),
+        ([("Identity", ["x"], ["y"], {})], ("STRING", ["n"]), ' "x": '),
         ([("Cast", ["x"], ["y"], {"to": 1})], ("DOUBLE", ["n", 3]), 'TensorRT reads "x" as FP32, and not as FP64: '),
         (
             [("Constant", [], ["s"], {"value_ints": [1, 192]}), ("Reshape", ["x", "s"], ["y"], {})],
             ("FLOAT", ["n", 3, 8, 8]),
-            "reshaping failed for tensor: x reshape would change volume 384 to 192: export the model with a dynamic",
+            "reshape would change volume 384 to 192",
         ),
     ],
 )
@@ -224,7 +192,7 @@ def test_tensorrt_says_what_it_rejects(tmp_path, nodes, inputs, problem):
 def test_a_file_that_is_not_onnx_is_rejected(tmp_path):
     (tmp_path / "my.onnx").write_bytes(b"abc")
     ((what, _),) = tensorrt.ask(tmp_path / "my.onnx", {}, {}).problems
-    assert what.startswith("TensorRT's parser does not support the file (")
+    assert " rejects " in what
 
 
 EXPORTS = {
@@ -258,7 +226,7 @@ def test_yolo_is_accepted_without_its_suppression(tmp_path, name, most):
     if name == "yolo":
         assert note.endswith("its builder builds an engine for the shapes below")
     else:
-        assert "does not have the operator NonZero" in note
+        assert "NonZero" in note
 
 
 @needs_tensorrt

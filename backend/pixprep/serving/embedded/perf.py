@@ -362,15 +362,6 @@ def _cell(value: object) -> str:
     return "-" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-def to_csv(rows: Sequence[Measurement]) -> str:
-    """Format measurements as CSV with a header. None becomes an empty cell."""
-    text, found = io.StringIO(), _reported(rows)
-    writer = csv.DictWriter(text, list(found[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(found)
-    return text.getvalue()
-
-
 def to_json(rows: Sequence[Measurement]) -> str:
     """Format measurements as a JSON list of objects."""
     return json.dumps(_reported(rows), indent=2) + "\n"

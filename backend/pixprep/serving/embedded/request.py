@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import shlex
 import struct
 from collections.abc import Mapping, Sequence
@@ -309,57 +308,17 @@ def _new_pixels(height: int, width: int, channels: int) -> Array:
     return pixels
 
 
-def curl_line(
-    http_url: str, model: str, *, photo: str = PHOTO, model_input: ModelInput | None = None, others: Sequence[str] = ()
-) -> str:
-    """Return a curl command line that sends a photo to a model, or several lines if the request needs JSON.
+def curl_line(http_url: str, model: str, *, photo: str) -> str:
+    """Return a curl command line that sends a photo or a clip to a model whose only input is one encoded image.
 
     Args:
         http_url: URL of Triton's HTTP port.
         model: Name of the model.
         photo: File name of the photo.
-        model_input: Description of the model's inputs. None means that the only input is one encoded image.
-        others: File names of the other photos for a model that compares images. By default, ``photo`` is repeated.
     """
-    if model_input is not None and not model_input.is_alone:
-        files = [photo, *others, *[photo] * len(model_input.names)][: len(model_input.names)]
-        return _curl_lines(http_url, model, model_input, [shlex.quote(file) for file in files])
     return (
         f"curl --data-binary {shlex.quote(f'@{photo}')} -H 'Inference-Header-Content-Length: 0' "
         f"-H 'Content-Type: application/octet-stream' {http_url}/v2/models/{quote(model)}/infer -o answer.bin"
-    )
-
-
-def _curl_lines(http_url: str, model: str, model_input: ModelInput, photos: Sequence[str]) -> str:
-    """Return shell lines that send JSON followed by the images. In a BYTES tensor, each image follows its length."""
-    is_bytes = model_input.datatype == "BYTES"
-    batch = [] if model_input.has_rows else [1]
-    letters = "abcdefghijklmnopqrstuvwxyz"[: len(photos)]
-    numbers = [
-        {"name": each.name, "datatype": each.datatype, "shape": [1, *np.shape(each.example)], "data": each.example}
-        for each in model_input.numbers
-    ]
-    images = [
-        {"name": name, "datatype": model_input.datatype, "shape": [*batch, 1 if is_bytes else f"${letter}"]}
-        | {"parameters": {"binary_data_size": f"${letter}{letter}"}}
-        for name, letter in zip(model_input.names, letters, strict=True)
-    ]
-    text = json.dumps({"inputs": [*images, *numbers], "parameters": {"binary_data_output": True}})
-    text = re.sub(r'"\$(\w+)"', r"'$\1'", text)
-    sizes, parts = [], []
-    for photo, letter in zip(photos, letters, strict=True):
-        sizes.append(f"{letter}=$(($(wc -c < {photo}))) {letter}{letter}=$(({letter}{' + 4' * is_bytes}))")
-        octal = "".join(f" $(({letter} >> {shift} & 255))" for shift in (0, 8, 16, 24))
-        length = f"""printf "$(printf '\\\\%03o'{octal})"; """ if is_bytes else ""
-        parts.append(f"{length}cat {photo};")
-    return "\n".join(
-        [
-            *sizes,
-            f"json='{text}'",
-            f'{{ printf %s "$json"; {" ".join(parts)} }} |',
-            f'    curl --data-binary @- -H "Inference-Header-Content-Length: ${{#json}}" '
-            f"{http_url}/v2/models/{quote(model)}/infer -o answer.bin",
-        ]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from base64 import b64encode
@@ -260,11 +261,12 @@ class Photos:
             name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg" for name in usual
         ]
         scores = [output["name"] for output in outputs if output["kind"] == "scores"]
-        files = shlex.join([photo, *others])
-        of_pixels = f"pixprep send {files} --url {self._http_url} --model {shlex.quote(model)}"
-        of_files = curl_line(self._http_url, model, photo=photo, model_input=model_input, others=others)
-        return {  # for a model of pixels, curl cannot decode the photo
-            "curl": of_pixels if model_input.pixels else of_files,
+        send = ["pixprep", "send", photo, *others, "--url", self._http_url, "--model", model]
+        for name, rows in model_input.example.items():
+            send += ["--input", f"{name}={json.dumps(rows)}"]
+        is_simple = model_input.is_alone and not model_input.pixels  # any other request consists of more than the photo
+        return {
+            "curl": curl_line(self._http_url, model, photo=photo) if is_simple else shlex.join(send),
             "python": python_program(
                 urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]
             ),

@@ -527,7 +527,7 @@ class Adapter:
                     os.link(self.folder / file, Path(folder, file))
                 except OSError:  # a different file system
                     shutil.copyfile(self.folder / file, Path(folder, file))
-            return run_onnx(path, feeds, LIMIT_S)[0]
+            return run_onnx(path, feeds, LIMIT_S)
 
     def _image_shape(self) -> str:
         """Return the name of the ONNX value that contains the shape of the image tensor."""

@@ -30,8 +30,7 @@ from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, missing_decoders, remarks
 from pixprep.serving.repository.door import Door, door_notes
-from pixprep.serving.repository.fit import note_shared_image, notes_on_swapped_axes
-from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
+from pixprep.serving.repository.labels import check_heads, labelled, read_labels
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.onnx_edit import Edit
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, STAMP, Names
@@ -42,10 +41,8 @@ from pixprep.serving.repository.ports import (
     check_data_files,
     declared,
     load_onnx,
-    parse_io,
     plan_fault,
 )
-from pixprep.serving.repository.positions import lost_boxes
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
 from pixprep.serving.repository.repository_plan import RepositoryPlan, has_content, refuse_foreign, refuse_taken, unused
 from pixprep.serving.repository.stages import Stage, check_stages, ensemble_inputs, extras, last_step, pair
@@ -55,10 +52,7 @@ from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, INPUT_NAME, PIXELS, STATUS_NAME
 
-_GIVE_IO = (
-    "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
-    "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
-)
+_GIVE_ONNX = "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from"
 _SHARED = (
     "--preprocess reuses a model with its pipeline and options: remove --pipeline, --preset, --input, --on-error, "
     "--max-batch-size, --parameter and --boxes-from"
@@ -124,9 +118,9 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     if repeated and not preprocess:
         notes += [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
     adapted = None
-    if onnx or plan:
-        model, graph, weights = _own_classifier(onnx, plan, given.classifier_io or ())
-        if onnx and not plan:
+    if onnx:
+        model, graph, weights = _own_classifier(onnx, plan)
+        if not plan:
             adapted, graph = _adapted(given, graph, model, pipelines, chosen)
             model = adapted.classifier
             if adapted.is_changed:
@@ -142,7 +136,7 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     class_names = [] if isinstance(labels, Mapping) else read_labels(labels)
     heads = {head: read_labels(file) for head, file in labels.items()} if isinstance(labels, Mapping) else {}
     folder, is_joined = output / names.classifier, False
-    if onnx or plan:
+    if onnx:
         is_joined = adapted is not None and adapted.is_joined
         pairs = pair(model, stages, max_batch_size=1 if is_joined else batch)
     else:
@@ -167,24 +161,15 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in model.outputs]
     inputs += sent
     if not (class_names or heads or model.labels or given.force):
-        of_model = {
-            name: each for name, each in weights.items() if name != PLAN_FILE or not onnx
-        }  # the plan is derived from the ONNX file
+        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE}  # derived from the ONNX file
         class_names = _kept_labels(folder, of_model, notes)
-    for stage in stages:
-        own = {port: name for port, (giver, name) in pairs.items() if giver is stage}
-        for note in (note_shared_image, notes_on_swapped_axes, lost_boxes):
-            notes += note(model, stage.pipeline, own)
     scores = [each for each in model.outputs if not adapted or each.name not in adapted.lists]
     check_heads(scores, heads)
     named, classes = ("", ()) if heads else labelled(scores, class_names, model.labels)
-    notes += unlabelled(scores, named, classes)
     label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:
         source = printable(model.source)
-        doors = [
-            Door(source, lambda: graph, port, name) for port, (giver, name) in pairs.items() if giver is stage and graph
-        ]
+        doors = [Door(source, lambda: graph, port, name) for port, (giver, name) in pairs.items() if giver is stage]
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
         sent_lengths = {each.name: (each.shape or ())[1:] for each in passed}
@@ -271,7 +256,7 @@ def _check(given: BuildOptions) -> None:
         (given.plan and given.classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
         (given.preprocess and (is_own or given.boxes_from), _SHARED),
         (has_file and not has_pipeline, _NO_PIPELINE),
-        (bool(given.classifier_io) != bool(given.plan and not given.onnx), _GIVE_IO),
+        (given.plan and not given.onnx, _GIVE_ONNX),
         (given.free_dims and not given.onnx, "--free-dims requires an --onnx file"),
         (given.constants and not given.onnx, "--constant requires an --onnx file"),
         (given.quantizations and not given.onnx, "--quantization requires an --onnx file"),
@@ -393,18 +378,15 @@ def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:
     return {"name": tensor.name, "data_type": tensor.data_type, "dims": list(dims)}
 
 
-def _own_classifier(
-    onnx: Path | None, plan: Path | None, io: Sequence[str]
-) -> tuple[Classifier, Any | None, dict[str, Content]]:
+def _own_classifier(onnx: Path, plan: Path | None) -> tuple[Classifier, Any, dict[str, Content]]:
     """Read the user's classifier.
 
     Args:
         onnx: ONNX file. It may be a symbolic link.
-        plan: TensorRT plan.
-        io: Inputs and outputs of a plan without its ONNX file.
+        plan: TensorRT plan that was built from the ONNX file.
 
     Returns:
-        The description of the classifier, its ``onnx.ModelProto`` or None, and the files of its version directory.
+        The description of the classifier, its ``onnx.ModelProto``, and the files of its version directory.
 
     Raises:
         PipelineError: A file is invalid, or separate weights are not in a regular file.
@@ -412,8 +394,6 @@ def _own_classifier(
     plans: dict[str, Content] = {PLAN_FILE: plan.resolve()} if plan else {}
     if plan and (fault := plan_fault(read_bytes(plan, max_bytes=PLAN_BYTES))):
         raise PipelineError(f"{plan}: {fault}")
-    if not onnx:
-        return parse_io(io, source=f"{plan}"), None, plans
     content, graph = load_onnx(onnx)
     model = declared(graph, onnx.name)
     check_data_files(graph, onnx.parent, onnx.name)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import permutations
 from typing import get_args, get_type_hints
 
-from pixprep.errors import PipelineError, printable
+from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import (
     CenterCrop,
     Crop,
-    FirstOp,
     Letterbox,
     OriginalSize,
     Pad,
@@ -38,8 +37,8 @@ OPS_OF_INPUTS = {
 _MAX_NUMBERS = 6
 """Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
 _PIPELINE_PER_INPUT = "pass --pipeline INPUT=FILE for each input"
-_COLORS = {1: "gray", 3: "rgb"}
-_USUAL_AXES = "ntchw"
+_NAMES = {"n": "clips", "t": "frames", "c": "channels", "h": "height", "w": "width"}
+_USUAL_AXES = "".join(_NAMES)
 """Axes in the most common order."""
 
 
@@ -142,54 +141,13 @@ def _is_image(tensor: Tensor) -> bool:
     """Return whether an input has the shape of images or clips: 1, 3 or 4 channels, or only dynamic dimensions."""
     dims = (tensor.shape or ())[1:]
     is_free = set(dims) == {-1}
-    return len(dims) in (3, 4) and (is_free or any(count in (*_COLORS, 4) for count in (*dims[:-2], dims[-1])))
+    return len(dims) in (3, 4) and (is_free or any(count in (1, 3, 4) for count in (*dims[:-2], dims[-1])))
 
 
 def is_size_of_photo(pipeline: Pipeline, name: str) -> bool:
     """Return whether an output is named ``orig_target_sizes`` and contains the width and height of the photo."""
     op = pipeline.outputs[name].chain[-1]
     return name == TARGET_SIZES and isinstance(op, OriginalSize) and op.order == "wh"
-
-
-def note_shared_image(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Return a note if several inputs of the classifier receive the same image."""
-    images = [port for port, name in pairs.items() if pipeline.outputs[name].spec.layout is not None]
-    if len(images) < 2:
-        return []
-    return [
-        f"{classifier.source}: the inputs {_quoted(images)} receive the same image of a request: if the model compares "
-        f"images, {_PIPELINE_PER_INPUT}"
-    ]
-
-
-def notes_on_swapped_axes(classifier: Classifier, pipeline: Pipeline, pairs: Mapping[str, str]) -> list[str]:
-    """Return a note for each input whose dims, according to their names, have height and width swapped."""
-    notes = []
-    for tensor in classifier.inputs:
-        layout = pipeline.outputs[pairs[tensor.name]].spec.layout if tensor.name in pairs else None
-        if layout is not None and _sides(tensor) not in ("", _order(layout)):
-            named = printable(", ".join(tensor.dim_names[1:]))
-            notes.append(
-                f'{classifier.source}: the dims of input "{tensor.name}" are named {named}: if that is their order, '
-                f'set tensor layout to "{_swapped(layout)}"'
-            )
-    return notes
-
-
-def _sides(tensor: Tensor) -> str:
-    """Return ``hw`` or ``wh`` according to the names of an input's dims in the file, or ``""`` if they lack names."""
-    names = [name.lower() for name in tensor.dim_names]
-    found = [side[0] for name in names for side in ("height", "width") if name == side[0] or side in name]
-    return "".join(found) if sorted(found) == ["h", "w"] else ""
-
-
-def _order(layout: Layout) -> str:
-    return "".join(axis for axis in layout if axis in "hw")
-
-
-def _swapped(layout: Layout) -> Layout:
-    """Return the layout with height and width swapped."""
-    return layout.translate(str.maketrans("hw", "wh"))
 
 
 def _check_dtype(tensor: Tensor, output: Output) -> None:
@@ -227,21 +185,8 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline returns {list(spec.shape)}, but input "{tensor.name}" of the model is {list(wanted)}: '
-            f"{mend_dims(output, wanted, _sides(tensor)) or _channels_fault(spec, wanted) or export}"
+            f"{_change(spec, wanted) or export}"
         )
-
-
-def _channels_fault(spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Explain why no image has the number of channels that a model requires.
-
-    Return an empty string if an image can have this number of channels.
-    """
-    is_alike = len(wanted) == len(spec.shape) and not {*_COLORS, 4, -1} & set(wanted)
-    count = spec.lengths_of(wanted)["c"] if is_alike and "c" in spec.lengths else 0
-    if not count:
-        return ""
-    stacked = f", such as {count // 3} stacked images," * (count % 3 == 0)
-    return f"{count} channels{stacked} do not fit, because an image has 1, 3 or 4 channels"
 
 
 def _fix_size(free: Sequence[str], spec: TensorSpec, wanted: Sequence[int]) -> str:
@@ -302,78 +247,31 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
         )
 
 
-def mend_dims(output: Output, wanted: Sequence[int], order: str = "") -> str:
-    """Return the change to the pipeline that a model's dims require, or ``""`` if a pipeline cannot have these dims.
-
-    Args:
-        output: Output of the pipeline.
-        wanted: Dims of one image in the model.
-        order: ``hw`` or ``wh`` if the order of height and width is known. ``""`` means the order of the pipeline.
-    """
-    sides = output.spec.lengths
-    axes = "".join(axis for axis in _USUAL_AXES if axis in sides)
+def _change(spec: TensorSpec, wanted: Sequence[int]) -> str:
+    """Return the change to a pipeline that a model's dims require, or ``""`` if no image has these dims."""
+    axes = "".join(axis for axis in _USUAL_AXES if axis in spec.lengths)
     ones = len(wanted) - len(axes)
     if not axes or not 0 <= ones <= MAX_ONES:
         return ""
-    if ones == 1 and "t" not in sides and 1 not in wanted:
-        return "begin with decode_video if the model accepts clips"
-    layout = _fitting_layout(output.spec, wanted, order or _order(output.spec.layout or ""), "1" * ones + axes)
+    layout = _fitting_layout(spec, wanted, "1" * ones + axes)
     if layout is None:
         return ""
-    remedies = []
-    if layout != output.spec.layout:
-        remedies.append(f'set tensor layout to "{layout}"')
-    dims = zip(layout, wanted, strict=True)
-    lengths = {axis: length if length > 0 else sides[axis] for axis, length in dims}
-    if lengths["c"] != sides["c"]:
-        if lengths["c"] not in (*_COLORS, 4):
-            return ""
-        remedies += _mend_channels(output, lengths["c"])
-    if lengths.get("n") != sides.get("n"):
-        remedies.append(f"set decode_video clips to {lengths['n']}")
-    if lengths.get("t") != sides.get("t"):
-        remedies.append(f"set decode_video frames to {lengths['t']}")
-    tall, wide = lengths["h"], lengths["w"]
-    if (tall, wide) != (sides["h"], sides["w"]):
-        op = next(op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS))
-        size = f"{tall}" if tall == wide else f"height {tall}, width {wide}"
-        is_turned = not order and (wide, tall) == (sides["h"], sides["w"])
-        other = f', or, if the model has the opposite order, tensor layout to "{_swapped(layout)}"' * is_turned
-        remedies.append(f"set {op_name(op)} to {size}{other}")
-        resized = [
-            resize.size for resize in output.chain if isinstance(resize, Resize) and isinstance(resize.size, int)
-        ]
-        if (
-            isinstance(op, CenterCrop) and resized and int(resized[0]) < max(tall, wide)
-        ):  # center_crop alone would pad the image
-            remedies.append("resize to at least that size")
-    return " and ".join(remedies)
+    sides = zip(layout, wanted, strict=True)
+    changed = {axis: side for axis, side in sides if side not in (-1, spec.lengths.get(axis))}
+    if changed.get("c", 1) not in (1, 3, 4):
+        return f"{changed['c']} channels do not fit, because an image has 1, 3 or 4 channels"
+    named = [f'layout "{layout}"'] * (layout != spec.layout)
+    named += [f"{_NAMES[axis]} {side}" for axis, side in changed.items() if axis != "1"]
+    return f"change the pipeline to {', '.join(named)}"
 
 
-def _mend_channels(output: Output, wanted: int) -> list[str]:
-    """Return the changes to the pipeline that a model with a different number of channels requires."""
-    first, *_ = output.chain
-    assert isinstance(first, FirstOp)
-    own, color = first.infer().channels, f"set {op_name(first)} color to "
-    if wanted == 4:
-        return [f'{color}"rgb"'] * (own == 1) + [
-            'set tensor channels to 4, which fills the fourth channel with "pad_value" and ignores the alpha channel '
-            "of the file (for an RGBA model, use the value of alpha 255 in its training)"
-        ]
-    if wanted == own:
-        return ["remove channels from tensor"]
-    gray = ", or tensor channels to 1 after grayscale" * (wanted == 1)
-    return [f'{color}"{_COLORS[wanted]}"{gray}']
-
-
-def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
-    """Find the layout of the given axes that best matches the dims of a model in its numbers of frames and channels.
+def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], axes: str) -> Layout | None:
+    """Find the layout that best matches the dims of a model in its numbers of frames and channels.
 
     Args:
         spec: Tensor of the pipeline.
         wanted: Dims of one image in the model. -1 matches every length.
-        order: ``hw`` or ``wh``.
-        axes: Axes of the layout.
+        axes: Axes of the layout. Height and width keep their order in the pipeline.
 
     Returns:
         The layout, or None if the layout would need a dimension of 1 for which the model has a different length.
@@ -386,9 +284,14 @@ def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], order: str, axes: s
         wrong = {axis for axis, ours, theirs in pairs if theirs not in (ours, -1)}
         return "1" not in wrong, not wrong, "c" not in wrong, sum(ours == theirs for _, ours, theirs in pairs)
 
+    order = _order(spec.layout or "")
     fitting = [layout for layout in layouts if len(layout) == len(wanted) and _order(layout) == order]
     best = max(fitting, key=agreement)
     return best if agreement(best)[0] else None
+
+
+def _order(layout: Layout) -> str:
+    return "".join(axis for axis in layout if axis in "hw")
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:

@@ -7,7 +7,6 @@ libraries contain the same parser, but TensorRT for RTX implements fewer layers 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +35,11 @@ _TYPES = {
 }
 """Triton's data types by TensorRT's names. TensorRT reads float64 as float32."""
 _MAX_NODES = 5  # maximum number of nodes that a message names
-_INTERNAL = re.compile(r"^\S+: Error Code \d+: [\w ]+ \(|^\[\S+\] | In \w+ at /\S+|\)$")
-"""Regular expression for the function names and error codes that surround the text of a builder error."""
+_MAX_CHARS = 300
+_REMEDY = (
+    "trtexec may still build the plan, because TensorRT has more operators than TensorRT for RTX; if it does not, "
+    "export the model without the operator, or serve the model with --classifier onnxruntime-gpu"
+)
 
 
 @dataclass(frozen=True)
@@ -101,58 +103,27 @@ def ask(onnx: Path, profile: Profile | None, types: Mapping[str, str], *, limit_
 
 def _problems(found: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each problem that an answer contains, with its remedy."""
-    # TensorRT implements some operators, such as NonZero, as layers. TensorRT for RTX requires plugins for them, which
-    # it does not contain.
-    plugins = [node for node in found["rejected"] if "plugin" in node[2].lower() and "not found" in node[2]]
-    others = [node for node in found["rejected"] if node not in plugins]
-    if plugins:
-        yield (
-            f"TensorRT for RTX {found['version']} does not have {_named(plugins)}",
-            "TensorRT has more operators, so trtexec may still build the plan; for a plugin of your own, pass its "
-            "library to trtexec with --dynamicPlugins",
-        )
-    if others:
-        fix = "export the model without it, or serve the model with --classifier onnxruntime-gpu"
-        yield f"TensorRT's parser does not support {_named(others)}", fix
+    rejected = [f'{operator} "{name}": {text}' for name, operator, text in found["rejected"]]
+    if rejected:
+        more = f"; and {len(rejected) - _MAX_NODES} more" if len(rejected) > _MAX_NODES else ""
+        yield f"TensorRT for RTX {found['version']} rejects {_joined(rejected[:_MAX_NODES])}{more}", _REMEDY
     for name, theirs in {**found["inputs"], **found["outputs"]}.items():
         ours = types.get(name, "").removeprefix("TYPE_")
         if ours and ours != _TYPES.get(theirs, theirs):
             fix = "export the model with a data type that TensorRT supports: float32, float16, int32 or int64"
             yield f'TensorRT reads "{name}" as {_TYPES.get(theirs, theirs)}, and not as {ours}', fix
     if error := found["error"]:
-        is_shape = "shape constraints" in error
+        remedy = "export the model with a dynamic batch dimension, or build it with --max-batch-size 1"
+        remedy = remedy if "shape constraints" in error else _REMEDY
         yield (
-            f"TensorRT for RTX {found['version']} parses the file, but its builder reports: {_plain(error)}",
-            "export the model with a dynamic batch dimension, or build it with --max-batch-size 1"
-            if is_shape
-            else "trtexec of TensorRT may still build the plan, because TensorRT implements more layers",
+            f"TensorRT for RTX {found['version']} parses the file, but its builder reports: {_joined([error])}",
+            remedy,
         )
 
 
-def _named(nodes: Sequence[Sequence[str]]) -> str:
-    """Return a list of rejected nodes for a message, each with the parser's reason."""
-    if not any(name or operator for name, operator, _ in nodes):
-        return f"the file ({_plain(nodes[0][2])})"
-    named = [
-        f'the operator {operator} (node "{shown(name)}"{_reason(text)})'
-        if operator
-        else f'the data type of the input "{shown(name)}"'
-        for name, operator, text in nodes[:_MAX_NODES]
-    ]
-    return ", ".join(named) + (f" and {len(nodes) - _MAX_NODES} more nodes" if len(nodes) > _MAX_NODES else "")
-
-
-def _reason(text: str) -> str:
-    """Return the reason why a node is rejected, or ``""`` if the parser reports only a condition in its code."""
-    quoted = re.search(r'"(.+)"', text)
-    if "plugin" in text.lower() or not (quoted or "Error Code" in text):
-        return ""
-    line = quoted[1] if quoted else next(line for line in text.splitlines() if "Error Code" in line)
-    return f": {_plain(line).rstrip('.')}"
-
-
-def _plain(error: str) -> str:
-    return shown(_INTERNAL.sub("", error).strip())[:300]
+def _joined(texts: Sequence[str]) -> str:
+    """Join messages of TensorRT in one printable line."""
+    return "; ".join(shown(" ".join(text.split())[:_MAX_CHARS]) for text in texts)
 
 
 def profile_of(

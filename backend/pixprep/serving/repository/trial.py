@@ -5,7 +5,6 @@ If ONNX Runtime is installed, it runs the classifier in a separate process, so t
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from pixprep.errors import PipelineError, PixprepError, install
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.postprocessing.detections import GEOMETRY_OUTPUTS, SIZE_OUTPUT, TARGET_SIZES, detections
 from pixprep.serving.repository.exports import Export, read_export
-from pixprep.serving.repository.fit import connect, is_size_of_photo, mend_dims
+from pixprep.serving.repository.fit import is_size_of_photo
 from pixprep.serving.repository.labels import read_labels
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, Names, Step
 from pixprep.serving.repository.ports import Classifier
@@ -56,13 +55,12 @@ class _Target:
 
     Attributes:
         version: Version of the classifier, with its ONNX file.
-        feeds: Preprocess model and output that provide each input, by input name. None means that the ensemble has not
-            been written yet.
+        feeds: Preprocess model and output that provide each input, by input name.
         models: Names of the preprocess models that provide the inputs.
     """
 
     version: Version
-    feeds: Mapping[str, tuple[str, str]] | None
+    feeds: Mapping[str, tuple[str, str]]
     models: frozenset[str]
 
 
@@ -118,12 +116,6 @@ def _targets(
                 feeds = {port: sources[tensor] for port, tensor in step.inputs.items()}
                 models = frozenset(model for model, _ in feeds.values())
                 yield _Target(version, feeds, models)
-    inside = {step.model for steps in wired.values() for step in steps}
-    for model in found:
-        own = Names.of(model.removesuffix(Names().preprocess).removesuffix("_"))
-        version = repository.version_of(Step(own.classifier, {}, {}))
-        if model not in inside and model == own.preprocess and version and version.has(ONNX_FILE):
-            yield _Target(version, None, frozenset([model]))  # the ensemble has not been written yet
 
 
 def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encoded, limit_s: float) -> Iterator[str]:
@@ -136,21 +128,13 @@ def _classes(target: _Target, pipelines: Mapping[str, Pipeline], encoded: Encode
         yield f"the classifier was not tried: its file exceeds {MAX_ONNX_BYTES >> 30} GiB"
         return
     classifier, feeds = target.version.onnx, target.feeds
-    if feeds is None:
-        (producer,) = target.models
-        pairs = connect(classifier, pipelines[producer], max_batch_size=1)
-        feeds = {port: (producer, output) for port, output in pairs.items()}
     tensors = {producer: _tensors(pipelines[producer], encoded) for producer in sorted(target.models)}
     fed = {port: tensors[producer][name] for port, (producer, name) in feeds.items()}
-    (outputs,), takes = run_onnx(onnx, [fed], limit_s)
-    sources = {port: pipelines[producer].outputs[name] for port, (producer, name) in feeds.items()}
+    (outputs,) = run_onnx(onnx, [fed], limit_s)
     if isinstance(outputs, str):
         if _server_would_fail(target.version, outputs):
-            port, output = next(iter(sources.items()))
             remedy = _EXPORT_AGAIN if _LOAD_FAILED in outputs else _FIX_SIZES
-            if takes:
-                remedy = f'"{port}" runs with {takes[1:]}: {mend_dims(output, takes[1:])}'
-            raise PipelineError(f"{target.version.where(ONNX_FILE)}: {outputs}: {remedy}".removesuffix(": "))
+            raise PipelineError(f"{target.version.where(ONNX_FILE)}: {outputs}: {remedy}")
         yield f"the classifier was not tried: {outputs}"
         return
     for tensor, values in zip(classifier.outputs, outputs, strict=True):
@@ -255,23 +239,19 @@ def _server_would_fail(version: Version, reason: str) -> bool:
     return is_same and reason.startswith(_REFUSED["onnx_trial"]) and "alloc" not in reason
 
 
-def run_onnx(
-    onnx: Path, inputs: Sequence[Mapping[str, Array]], limit_s: float
-) -> tuple[list[list[Array] | str], list[int] | None]:
+def run_onnx(onnx: Path, inputs: Sequence[Mapping[str, Array]], limit_s: float) -> list[list[Array] | str]:
     """Run an ONNX file in a separate process, once for each set of inputs.
 
     Returns:
-        For each set, the outputs in the order of the file, or the reason for the failure as a string; and, after a
-        failure with the first set, an input shape that the model accepts, or None if such a shape was not found.
+        For each set, the outputs in the order of the file, or the reason for the failure as a string. If the first set
+        fails, all sets have the same reason.
     """
     with tempfile.TemporaryDirectory(prefix="pixprep-trial-") as folder:
         for number, arrays in enumerate(inputs):
             with Path(folder, f"inputs{number}.npz").open("wb") as file:
                 np.savez(file, **arrays)
         if fault := run_program("onnx_trial", onnx, folder, limit_s):
-            shape = Path(folder, "shape.json")
-            takes = json.loads(shape.read_text(encoding="utf-8")) if shape.is_file() else None
-            return [fault] * len(inputs), takes
+            return [fault] * len(inputs)
         outputs: list[list[Array] | str] = []
         for number in range(len(inputs)):
             failure = Path(folder, f"failure{number}")
@@ -280,7 +260,7 @@ def run_onnx(
                 continue
             with np.load(Path(folder, f"outputs{number}.npz")) as found:
                 outputs.append([found[str(index)] for index in range(len(found.files))])
-        return outputs, None
+        return outputs
 
 
 def _shortened(message: str) -> str:
