@@ -83,6 +83,38 @@ static __attribute__((noinline)) void copy_row(const struct resampling *k, int64
     else copy_pixels(k->n, &k->horizontal, row_of(k, index), 4, to, stride);
 }
 
+// Copy 4 consecutive pixels of 4 rows, with 4 bytes per pixel, so that the pixels of a column are consecutive.
+INLINE void transpose_pixels(const uint8_t *const *rows, int64_t from, uint8_t *to) {
+    uint32_t row[4][4], columns[4][4];
+    UNROLL for (int i = 0; i < 4; ++i)
+        memcpy(row[i], rows[i] + from, sizeof row[i]);
+    UNROLL for (int column = 0; column < 4; ++column)
+        UNROLL for (int i = 0; i < 4; ++i)
+            columns[column][i] = row[i][column];
+    memcpy(to, columns, sizeof columns);
+}
+
+// Copy the pixels of some rows to a block for the horizontal pass. After the last row, it is repeated.
+static void copy_block(const struct resampling *k, int64_t first_row, uint8_t *block) {
+    const struct read_positions *columns = &k->horizontal;
+    const int64_t count = columns->count, span = count ? columns->offsets[count - 1] - columns->offsets[0] : 0;
+    const uint8_t *rows[LANES];
+    int is_consecutive = k->n->channels == 4 && k->n->channel_stride == 1 && k->n->column_stride == 4 && count >= 4 &&
+                         columns->begin == 0 && columns->end == count && span == 4 * (count - 1);
+    for (int64_t i = 0; i < k->block; ++i) {
+        const int64_t row = min(first_row + i, k->vertical.count - 1);
+        rows[i] = row_of(k, row);
+        is_consecutive &= rows[i] != 0;
+        if (!is_consecutive) break;
+    }
+    for (int64_t i = 0; is_consecutive && i < count; i += 4) {
+        const int64_t at = min(i, count - 4);
+        transpose_pixels(rows, columns->offsets[at], block + at * LANES);
+    }
+    for (int64_t i = 0; !is_consecutive && i < k->block; ++i)
+        copy_row(k, min(first_row + i, k->vertical.count - 1), block + i * k->channels, LANES);
+}
+
 // Apply the plan's arithmetic to float32 values of one plane.
 static void apply_arithmetic(const struct resize *n, int64_t plane, float *values, int64_t count) {
     for (int64_t step = 0; step < n->step_count; ++step) {
@@ -181,10 +213,8 @@ static int resample_horizontal_first(const struct resampling *k) {
         const int64_t first = k->vertical.first[row], count = rows->count[row], slot = row % ROWS_PER_WRITE;
         for (; done < first + count; done += k->block) {
             char *lines[LANES];
-            for (int64_t i = 0; i < k->block; ++i) {
-                lines[i] = ring + (done + i) % ring_rows * row_stride;
-                copy_row(k, min(done + i, k->vertical.count - 1), (uint8_t *)block + i * k->channels, LANES);
-            }
+            for (int64_t i = 0; i < k->block; ++i) lines[i] = ring + (done + i) % ring_rows * row_stride;
+            copy_block(k, done, (uint8_t *)block);
             for (int64_t i = 0; levels && i < block_values; ++i)
                 converted[i] = levels[i % k->channels * 256 + (uint8_t)block[i]];
             passes.horizontal[k->channels != 1](&horizontal, levels ? (const char *)converted : block, lines);
