@@ -25,6 +25,7 @@ VALUES = (
     "the pipeline returns values from -2.118 to 2.64, which a Cast would change: return the integers that the model "
     "was trained or quantized with"
 )
+OTHER = ", or, if its width comes first, to layout "
 STACKED = "6 channels do not fit, because an image has 1, 3 or 4 channels"
 SCALED = ", or pass --quantization input=[SCALE,ZERO_POINT] of the model"
 INT8 = "normalize with mean 128, std 1 and scale 1"
@@ -39,7 +40,7 @@ WANTS = 'the pipeline returns float32, but input "input" is'
         (HWC, (3, "any", 256), 'change the pipeline to layout "chw", width 256'),
         (PIPELINE, (4, 224, 224), "change the pipeline to channels 4"),
         (FOUR, (3, 224, 224), "change the pipeline to channels 3"),
-        (WIDE, (100, 32, 3), 'change the pipeline to layout "hwc", height 100, width 32'),
+        (WIDE, (100, 32, 3), f'change the pipeline to layout "hwc", height 100, width 32{OTHER}"whc"'),
         (WIDE, (3, 1, 32, 64), 'change the pipeline to layout "c1hw", width 64'),
         (PIPELINE, (1, 1, 224, 224), 'change the pipeline to layout "1chw", channels 1'),
         (PIPELINE, (1, 1, 1, 3, 224, 224), EXPORT),

@@ -2,6 +2,7 @@
 several heads.
 """
 
+import re
 from pathlib import Path
 
 import onnx
@@ -36,6 +37,24 @@ def test_labels_are_read_in_common_formats(model, tmp_path, text):
 
 
 HEADS = {"age": 8, "gender": 2, "race": 7, "mood": 8, "count": 1}
+
+
+def test_heads_without_labels_are_reported(tmp_path):
+    outputs = [(name, "FLOAT", ("batch", length)) for name, length in HEADS.items()]
+    heads, labels = save_onnx(tmp_path / "heads.onnx", outputs=outputs), tmp_path / "labels.txt"
+    labels.write_text("\n".join("abcdefg"))
+    own = "to assign labels to each output, pass --labels OUTPUT=FILE"
+    out = tmp_path / "out"
+    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
+        f'the labels are used for output "race" [7], and "age" [8], "gender" [2], "mood" [8] have no labels: {own}',
+    )
+    labels.write_text("\n".join("abcdefgh"))
+    assert build(out, pipeline=PIPELINE, onnx=heads, labels=labels).notes == (
+        'the labels are used for output "age" [8], and "gender" [2], "race" [7], "mood" [8] have no labels; '
+        f'they would also fit "mood": {own}',
+    )
+    entries = re.findall(r"output \{\n(.*?)\n\}", (out / "classifier" / "config.pbtxt").read_text(), re.DOTALL)
+    assert [name for name, entry in zip(HEADS, entries, strict=True) if "label_filename" in entry] == ["age"]
 
 
 def test_an_output_with_the_same_number_of_scores_is_preferred(tmp_path):

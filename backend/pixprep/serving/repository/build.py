@@ -30,7 +30,7 @@ from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, missing_decoders, remarks
 from pixprep.serving.repository.door import Door, door_notes
-from pixprep.serving.repository.labels import check_heads, labelled, read_labels
+from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.onnx_edit import Edit
 from pixprep.serving.repository.pbtxt import LABELS_FILE, LABELS_OF, STAMP, Names
@@ -166,6 +166,7 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     scores = [each for each in model.outputs if not adapted or each.name not in adapted.lists]
     check_heads(scores, heads)
     named, classes = ("", ()) if heads else labelled(scores, class_names, model.labels)
+    notes += unlabelled(scores, named, classes)
     label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:
         source = printable(model.source)

@@ -40,6 +40,7 @@ _PIPELINE_PER_INPUT = "pass --pipeline INPUT=FILE for each input"
 _NAMES = {"n": "clips", "t": "frames", "c": "channels", "h": "height", "w": "width"}
 _USUAL_AXES = "".join(_NAMES)
 """Axes in the most common order."""
+_SWAPPED = str.maketrans("hw", "wh")
 
 
 def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
@@ -262,7 +263,9 @@ def _change(spec: TensorSpec, wanted: Sequence[int]) -> str:
         return f"{changed['c']} channels do not fit, because an image has 1, 3 or 4 channels"
     named = [f'layout "{layout}"'] * (layout != spec.layout)
     named += [f"{_NAMES[axis]} {side}" for axis, side in changed.items() if axis != "1"]
-    return f"change the pipeline to {', '.join(named)}"
+    is_swapped = (changed.get("h"), changed.get("w")) == (spec.lengths["w"], spec.lengths["h"])
+    other = f', or, if its width comes first, to layout "{layout.translate(_SWAPPED)}"' * is_swapped
+    return f"change the pipeline to {', '.join(named)}{other}"
 
 
 def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], axes: str) -> Layout | None:

@@ -132,3 +132,25 @@ def labelled(outputs: Sequence[Tensor], chosen: Sequence[str], own: Sequence[str
     found = ", ".join(f'"{output.name}" {list((output.shape or ())[1:])}' for output in outputs)
     count = f"{len(labels):,} label{'s' * (len(labels) != 1)}"
     raise PipelineError(f"{count}, but the model has no output with one score per label; its outputs are {found}")
+
+
+def unlabelled(outputs: Sequence[Tensor], name: str, labels: Sequence[str]) -> list[str]:
+    """Return a note about other outputs that have one score per class but do not have labels.
+
+    Args:
+        outputs: Outputs of the model.
+        name: Name of the output that has the labels, or an empty string.
+        labels: Labels of that output.
+    """
+    dims = {each.name: (each.shape or ())[1:] for each in outputs if each.name != name}
+    others = {other: lengths[0] for other, lengths in dims.items() if len(lengths) == 1 and lengths != (1,)}
+    if not name or not others:
+        return []
+    fitting = [f'"{other}"' for other, length in others.items() if length in (len(labels), -1)]
+    also = f"; they would also fit {' and '.join(fitting)}" * bool(fitting)
+    have = "have" if len(others) > 1 else "has"
+    listed = ", ".join(f'"{other}" [{length}]' for other, length in others.items())
+    return [
+        f'the labels are used for output "{name}" [{len(labels)}], and {listed} {have} no labels{also}: '
+        "to assign labels to each output, pass --labels OUTPUT=FILE"
+    ]
