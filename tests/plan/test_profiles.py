@@ -14,7 +14,7 @@ from pixprep.plan.profiles.windows import Axis, Windows
 from pixprep.spec import Like
 from support import reference
 from support.images import noise
-from support.resize_cases import resampling_of, resized
+from support.resize_cases import by_pillow, resampling_of, resized
 
 RESIZES = [(like, *method) for like in get_args(Like) for method in PROFILES[like].methods]
 SIZES = [
@@ -163,6 +163,18 @@ def test_strides_of_the_image_do_not_change_results(like, filter_name, antialias
     assert expected.dtype == (np.float32 if filter_name in PROFILES[like].real else np.uint8)
     for view in views:
         assert (resized(view, (17, 45), like, filter_name, antialias=antialias) == expected).all()
+
+
+def test_the_hamming_filter_is_1_at_its_center():
+    """Pillow's float32 constants 0.54 and 0.46 do not add up to 1. The center of output pixel 3 is that of input pixel
+    7, and a difference of 2**-22 in the weight of this pixel changes the result of these five values.
+    """
+    row = np.zeros((1, 15, 1), np.uint8)
+    row[0, 5:10, 0] = (194, 52, 240, 142, 148)
+    for pixels, size in ((row, (1, 7)), (row.reshape(15, 1, 1), (7, 1))):
+        found = resized(pixels, size, "pillow", "hamming", antialias=True)
+        assert found.ravel()[3] == 176
+        assert (found == by_pillow(pixels, size, "hamming")).all()
 
 
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
