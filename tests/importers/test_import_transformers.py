@@ -154,8 +154,6 @@ WRONG = [
     ),
     (CLIP | {"do_resize": "yes"}, "\"do_resize\": 'yes' must be true or false"),
     *((CLIP | {"size": size}, f'"size": {size} {SIZE}') for size in (*SIZES, None)),
-    (CLIP | {"do_center_crop": False}, 'ops[3] "tensor": the size differs from image to image'),
-    (CLIP | {"do_center_crop": False, "do_resize": False}, 'ops[2] "tensor": the size differs from image to image'),
     (CLIP | {"crop_size": {"shortest_edge": 3}}, "\"crop_size\": {'shortest_edge': 3} must have a height and a width"),
     (CLIP | {"resample": 9}, '"resample": 9 must be one of 0 (nearest), 1 (lanczos), 2 (bilinear)'),
     (
@@ -216,6 +214,23 @@ WRONG = [
 @pytest.mark.parametrize(("config", "message"), WRONG, ids=lambda value: value if isinstance(value, str) else "")
 def test_unsupported_configurations_are_rejected_by_field(config, message):
     assert refusal(from_transformers, config).startswith(f"image processor: {message}")
+
+
+@pytest.mark.parametrize(
+    ("fields", "max_size"),
+    [
+        ({"do_resize": False}, 4096),
+        ({"size": {"shortest_edge": 24}}, 4096),
+        ({"size": {"shortest_edge": 5000}}, 5000),
+        ({"size": {"height": 30, "width": 24}}, None),
+    ],
+)
+def test_a_tensor_is_bounded_if_the_class_does_not_limit_the_size(fields, max_size, caplog):
+    pipeline = from_transformers(CLIP | {"do_center_crop": False} | fields)
+    assert pipeline.ops[-1].max_size == max_size
+    limits = [each for each in caplog.messages if 'with "max_size" in tensor' in each]
+    assert len(limits) == (max_size is not None)
+    assert all(f"limits each side to {max_size} pixels" in each for each in limits)
 
 
 def test_a_crop_that_pads_is_rejected_for_pil_if_its_padding_is_uncertain():

@@ -52,6 +52,7 @@ from pixprep.pipeline.ops import (
     Pad,
     Patches,
     Reals,
+    Resize,
     ResizeByRule,
     SlicePatches,
     Tensor,
@@ -206,8 +207,13 @@ def from_transformers(
         first = changed(first, name=PHOTO) if branch.source == PHOTO else first
     has_floats = any(isinstance(op, Normalize) for op in (*geometry, *arithmetic))
     tensor = Tensor(dtype="float32" if has_floats else "uint8", layout=layout, name=output)
-    if tail and not geometry:  # the class does not limit the image size
-        tensor = changed(tensor, max_size=MAX_OPEN_SIDE)
+    if not outputs and not clip and (shorter := _unbounded_side(geometry)) is not None:
+        tensor = changed(tensor, max_size=max(MAX_OPEN_SIDE, shorter))
+        log.warning(
+            '%s: the pipeline limits each side to %d pixels with "max_size" in tensor, because the size of a tensor '
+            "must be bounded; transformers does not limit it",
+            *(where, tensor.max_size),
+        )
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
     if outputs:
@@ -360,6 +366,17 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
             fields.refuse("crop_size", "must have a height and a width")
         ops.append(_center_crop(fields, "crop_size", window, known_size, backend))
     return ops
+
+
+def _unbounded_side(geometry: Sequence[Op]) -> int | None:
+    """Return the length of the shorter side if the longer side depends on the image and has no upper bound.
+
+    The result is 0 if the image keeps its size, and None if both sides are bounded.
+    """
+    last = geometry[-1] if geometry else None
+    if isinstance(last, Resize) and last.height is None and last.max_size is None:
+        return last.size if isinstance(last.size, int) else None
+    return 0 if last is None else None
 
 
 def _filter(fields: Fields, backend: Backend, *, is_optional: bool = False) -> Filter:
