@@ -14,6 +14,8 @@ import pytest
 # On Intel processors, MKL fuses the sums of a matrix product, which would change the positions of torchvision's grid:
 # see docs/levels.md.
 os.environ["MKL_CBWR"] = "COMPATIBLE"
+# On a busy machine, busy waiting of PyTorch's threads needs three quarters of the processor time.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 try:
     import torch
 except (ImportError, OSError):  # PyTorch is not installed, or its build needs CUDA's libraries
