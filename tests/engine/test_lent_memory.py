@@ -1,8 +1,7 @@
-"""Tests that the memory of large batches is reused as soon as no array refers to it, and never earlier."""
+"""Tests that the memory of large arrays is reused as soon as no array refers to it, and never earlier."""
 
 import gc
 import resource
-from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,7 @@ def at(array):
 
 
 @pytest.fixture
-def device(monkeypatch):
-    monkeypatch.setattr(cpu, "_MIN_REUSED", 1 << 20)
+def device():
     return Cpu(1)
 
 
@@ -70,21 +68,37 @@ def test_the_previous_batch_can_live_until_the_next_one_exists(device):
     assert len(places) == 2
 
 
-def test_larger_and_small_arrays_get_their_own_memory(device):
-    where = at(device.empty((1 << 20,), "uint8"))
+def test_larger_much_smaller_and_small_arrays_get_their_own_memory(device):
+    kept = device.empty((1 << 21,), "uint8")
+    where = at(kept)
+    del kept
     larger = device.empty((1 << 22,), "uint8")
     larger[-1] = 1
-    assert device.empty((1 << 10,), "uint8").flags.owndata
-    assert larger.size == 1 << 22
-    assert where
+    smaller = device.empty(((1 << 20) - 1,), "uint8")
+    assert smaller.flags.owndata
+    assert at(larger) != where
+    assert at(device.empty((1 << 20,), "uint8")) == where  # half of the kept memory
 
 
-def test_at_most_one_array_of_256_mib_is_kept(device, monkeypatch):
-    first, second = device.empty((1 << 20,), "uint8"), device.empty((1 << 20,), "uint8")
-    del first, second
-    assert len(device._spare) == 1
-    monkeypatch.setattr(cpu, "_MAX_REUSED", 1 << 21)
-    assert device.empty(((1 << 21) + 1,), "uint8").flags.owndata
+def test_the_arrays_of_a_batch_with_one_array_per_image_are_all_reused(device):
+    sizes = [(1 << 20) + 4096 * n for n in (5, 0, 9, 3)]
+    batch = [device.empty((size,), "uint8") for size in sizes]
+    places = {at(array) for array in batch}
+    del batch
+    batch = [device.empty((size,), "uint8") for size in sizes]
+    assert {at(array) for array in batch} == places
+    assert not device._spare
+
+
+def test_the_kept_memory_has_at_most_512_mib(device, monkeypatch):
+    assert cpu._MAX_REUSED == 512 << 20
+    monkeypatch.setattr(cpu, "_MAX_REUSED", 3 << 20)
+    arrays = [device.empty((1 << 20,), "uint8") for _ in range(4)]
+    places = [at(array) for array in arrays]
+    while arrays:
+        del arrays[0]
+    assert [address for _, address in device._spare] == places[1:]
+    assert device.empty(((3 << 20) + 1,), "uint8").flags.owndata
 
 
 def test_trim_keeps_no_memory_after_arrays_in_use_are_freed(device):
@@ -120,14 +134,16 @@ def mapped():
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
 
 
-def test_another_thread_can_take_the_memory_after_a_lookup(device):
-    class Taken(deque):
-        def __len__(self):
-            self.clear()
-            return 1
+def test_another_thread_can_take_the_memory_after_a_lookup():
+    class Raced(cpu._Spare):
+        def pop(self, key, default):
+            del self[key]
+            return super().pop(key, default)
 
-    device._spare = Taken([np.empty(1 << 20, np.uint8)])
-    assert device.empty((1 << 20,), "uint8").size == 1 << 20
+    spare = Raced()
+    spare.keep(np.empty(1 << 20, np.uint8))
+    assert spare.take(1 << 20).size == 1 << 20
+    assert not spare
 
 
 def test_a_failed_image_has_zeros_in_reused_memory(monkeypatch):

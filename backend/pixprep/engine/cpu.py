@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import prod
@@ -31,25 +30,50 @@ from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.plan import Plan
 
 _NO_LANE = nullcontext()
-_MIN_REUSED, _MAX_REUSED = 32 << 20, 256 << 20
-"""Minimum and maximum size in bytes of an array whose memory is reused for the next batch.
+_MIN_REUSED, _MAX_REUSED = 1 << 20, 512 << 20
+"""Minimum size in bytes of an array whose memory is reused, and maximum size of all memory that is kept for reuse.
 
-The C library maps new memory for an array of at least the minimum size. The kernel clears the pages of this memory,
-which takes up to a fifth of the time of a batch.
+The C library returns the memory of large arrays to the kernel, which clears the pages of new memory. This takes up to a
+third of the time of a batch.
 """
+
+
+class _Spare(dict[tuple[int, int], npt.NDArray[np.uint8]]):
+    """Memory that is kept for reuse, by its size and address. The oldest memory is first.
+
+    Any thread may call these methods, and ``keep`` is called by destructors. They therefore use single operations of
+    the dict instead of a lock.
+    """
+
+    def take(self, n_bytes: int) -> npt.NDArray[np.uint8]:
+        """Return memory of at least ``n_bytes``. Kept memory is reused if it is at most twice as large."""
+        fitting = [key for key in list(self) if n_bytes <= key[0] <= 2 * n_bytes]
+        memory = self.pop(min(fitting), None) if fitting else None  # another thread might have taken it
+        return np.empty(n_bytes, np.uint8) if memory is None else memory
+
+    def keep(self, memory: npt.NDArray[np.uint8]) -> None:
+        """Keep unused memory, and free the oldest memory beyond the limit."""
+        self[len(memory), memory.ctypes.data] = memory
+        keys = list(self)
+        excess = sum(size for size, _ in keys) - _MAX_REUSED
+        for key in keys:
+            if excess <= 0:
+                break
+            self.pop(key, None)
+            excess -= key[0]
 
 
 class _PooledMemory:
     """Owner of an array's memory, which returns it to ``spare`` when the array and all its views have been deleted."""
 
-    def __init__(self, memory: npt.NDArray[np.uint8], spare: deque[npt.NDArray[np.uint8]]) -> None:
+    def __init__(self, memory: npt.NDArray[np.uint8], spare: _Spare) -> None:
         self.__array_interface__ = memory.__array_interface__
         self._memory, self._spare = memory, weakref.ref(spare)
 
     def __del__(self) -> None:
         spare = self._spare()
         if spare is not None:
-            spare.append(self._memory)
+            spare.keep(self._memory)
 
 
 class Cpu:
@@ -58,7 +82,7 @@ class Cpu:
     def __init__(self, threads: int | None) -> None:
         self.lanes = threads or cores()
         self._decoder: Decoder | None = None
-        self._spare: deque[npt.NDArray[np.uint8]] = deque(maxlen=1)
+        self._spare = _Spare()
 
     def decoder(self, plan: Plan, options: EngineOptions) -> Decoder:
         """See ``Device``."""
@@ -86,12 +110,7 @@ class Cpu:
         n_bytes = prod(shape) * np.dtype(dtype).itemsize
         if not _MIN_REUSED <= n_bytes <= _MAX_REUSED:
             return np.empty(shape, dtype)
-        try:
-            memory = self._spare.pop()  # without checking first, because another thread might pop in between
-        except IndexError:
-            memory = np.empty(0, np.uint8)
-        if len(memory) < n_bytes:
-            memory = np.empty(n_bytes, np.uint8)
+        memory = self._spare.take(n_bytes)
         return np.asarray(_PooledMemory(memory, self._spare))[:n_bytes].view(dtype).reshape(shape)
 
     def array(self, value: Any) -> Array:
@@ -114,7 +133,7 @@ class Cpu:
         if self._decoder is not None:
             self._decoder.trim()
         forget()
-        self._spare = deque(maxlen=1)  # arrays in use refer to the old deque, so that their memory is freed with them
+        self._spare = _Spare()  # arrays in use refer to the old one, so that their memory is freed with them
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # a function of glibc
         if trim is not None:
             trim(0)
