@@ -5,12 +5,15 @@ It is executed in a separate process, by a Python interpreter in which DALI is i
 
 import importlib.util
 import inspect
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 NO_DALI = 3
 """Exit code if DALI is not installed."""
+NOT_ONE = 4
+"""Exit code if the file does not define the requested pipeline or, without a name, exactly one pipeline."""
 
 
 def main(file: str, name: str, output: str) -> int:
@@ -18,11 +21,13 @@ def main(file: str, name: str, output: str) -> int:
 
     Args:
         file: Path of the Python file.
-        name: Name of the pipeline.
-        output: Path of the serialized graph.
+        name: Name of the pipeline. If it is empty, the function with ``@autoserialize`` is serialized, or the only
+            pipeline.
+        output: Path of the serialized graph. If the exit code is ``NOT_ONE``, the file contains the names of the
+            pipelines as a JSON list.
 
     Returns:
-        The exit code: 0, or ``NO_DALI``.
+        The exit code: 0, ``NO_DALI`` or ``NOT_ONE``.
     """
     sys.path.pop(0)  # the folder of this program, which may contain a package "nvidia"
     try:
@@ -36,7 +41,18 @@ def main(file: str, name: str, output: str) -> int:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    pipeline = getattr(module, name)
+    # ``pipeline_def`` and ``autoserialize`` of DALI set these attributes
+    found = {
+        key: value
+        for key, value in vars(module).items()
+        if isinstance(value, Pipeline) or getattr(value, "_is_pipeline_def", False)
+    }
+    marked = [key for key, value in found.items() if getattr(value, "_is_autoserialize", False)]
+    names = [name] * hasattr(module, name) if name else marked or [*found]
+    if len(names) != 1:
+        Path(output).write_text(json.dumps([*found]))
+        return NOT_ONE
+    pipeline = getattr(module, names[0])
     if callable(pipeline):  # a function with @pipeline_def
         pipeline = pipeline()
     pipeline.serialize(filename=output)
