@@ -1,6 +1,8 @@
 """Tests that image-like targets are transformed with their image, for every dtype, size and format."""
 
 import random
+import struct
+import zlib
 from io import BytesIO
 
 import numpy as np
@@ -62,6 +64,13 @@ def test_pixels_outside_of_the_photo_have_the_ignored_value():
         assert target.shape == (1, 80, 100)
         assert (target[0, 10:70, 10:90] == 1).all()
         assert (target == -7).sum() == 80 * 100 - HEIGHT * WIDTH
+
+
+@pytest.mark.parametrize("ignore", [7.0, 0.5, -1, 300])
+@pytest.mark.parametrize("op", [pp.pad(80, 100), pp.rotate(20, expand=True)], ids=["pad", "rotate"])
+def test_the_ignored_value_of_a_target_of_bytes_may_be_any_number(op, ignore):
+    target = batch_of(np.full((HEIGHT, WIDTH), 9, np.uint8), op, ignore=ignore)["target"][0]
+    assert np.unique(target).tolist() == sorted([ignore, 9])
 
 
 def test_flow_keeps_its_correspondence():
@@ -128,6 +137,68 @@ def test_a_file_has_its_values_as_bytes_and_as_a_path(kind, tmp_path):
     for value in (encoded, path):
         target = batch_of(value, pp.flip(), dtype="float32" if kind == "npy" else "uint16")["target"][0]
         assert np.array_equal(target, np.moveaxis(expected[:, ::-1], 2, 0))
+
+
+def matte(kind, tmp_path):
+    """Return the red values of ``PHOTO`` as an alpha channel, and as a target that is a file."""
+    red = np.ascontiguousarray(PHOTO[:, :, 0])
+    path = tmp_path / "photo.png"
+    Image.fromarray(np.dstack([PHOTO, red])).save(path)
+    if kind == "own alpha":
+        return path, path, {"kind": "alpha"}
+    target = tmp_path / "matte.png"
+    image = {"gray": red, "16 bits": red.astype(np.uint16) * 257, "gray and alpha": np.dstack([red * 0, red])}[kind]
+    Image.fromarray(image).save(target)
+    return path, target, {"kind": "alpha"} if kind == "gray and alpha" else {}
+
+
+@pytest.mark.parametrize("kind", ["gray", "16 bits", "gray and alpha", "own alpha"])
+def test_an_alpha_matte_is_transformed_with_its_photo(kind, tmp_path):
+    path, alpha, fields = matte(kind, tmp_path)
+    ops = [pp.random_crop(40), pp.random_flip(), pp.random_rotate(30)]
+    tail = [pp.target(field="alpha", dtype="uint16", **fields), pp.tensor("uint8", max_size=200)]
+    pipeline = pp.Pipeline([pp.decode(), *ops, *tail]).for_training()
+    with pp.Loader([{"image": path, "alpha": alpha}] * 4, pipeline, batch_size=4, threads=1) as loader:
+        batch = next(iter(loader))
+    assert batch["target"].shape[:2] == (4, 1)
+    factor = 257 if kind == "16 bits" else 1
+    assert np.array_equal(batch["target"][:, 0], batch["tensor"][:, 0].astype(int) * factor)
+    assert len(np.unique(batch["target"])) > 30
+
+
+def deep_png(values):
+    """Return a PNG of big-endian samples with 16 bits, (height, width, channels)."""
+    rows = b"".join(b"\0" + row.tobytes() for row in values.astype(">u2"))
+    color = {1: 0, 2: 4, 3: 2, 4: 6}[values.shape[2]]
+    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, color, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    body = b"".join(struct.pack(">I", len(c)) + n + c + struct.pack(">I", zlib.crc32(n + c)) for n, c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_every_bit_of_a_png_with_16_bits_is_kept(channels):
+    values = np.random.default_rng(0).integers(0, 1 << 16, (HEIGHT, WIDTH, channels), np.uint16)
+    target = batch_of(deep_png(values), pp.flip(), dtype="uint16")["target"][0]
+    assert np.array_equal(target, np.moveaxis(values[:, ::-1], 2, 0))
+
+
+def rotated_png():
+    file, exif = BytesIO(), Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(PHOTO[:, :, 0]).save(file, "PNG", exif=exif.tobytes())
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("op", [pp.target(), pp.mask()], ids=["target", "mask"])
+def test_an_annotation_with_an_exif_orientation_is_rejected(op):
+    pipeline = pp.Pipeline([pp.decode(), op, pp.tensor(max_size=200)]).for_training()
+    sample = {"image": png(PHOTO), "target": rotated_png(), "mask": rotated_png()}
+    with (
+        pp.Loader([sample], pipeline, batch_size=1) as loader,
+        pytest.raises(pp.ImageError, match="has an EXIF orientation, which only photos support"),
+    ):
+        next(iter(loader))
 
 
 OBJECTS = b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (60, 80)}"

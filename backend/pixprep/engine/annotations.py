@@ -426,7 +426,10 @@ def _transformed(plan: MaskPlan | TargetPlan, placement: Placement, mask: Labels
     Returns:
         A new array of ``plan.dtype``, (height, width) or (n, height, width), at the size of the output.
     """
-    if mask.dtype != np.uint8 or not 0 <= plan.ignore <= 255:
+    ignore = plan.ignore
+    if mask.dtype == np.uint8 and 0 <= ignore <= 255 and ignore % 1 == 0:
+        ignore = int(ignore)
+    else:
         mask = mask.astype(plan.dtype)
     resize = plan.geometry.resize
     like = resize.like if resize is not None else "torchvision"
@@ -436,9 +439,9 @@ def _transformed(plan: MaskPlan | TargetPlan, placement: Placement, mask: Labels
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region
     if placement.margins != NO_MARGINS or (bottom - top, right - left) != placement.canvas:
-        result[..., rows < 0, :] = plan.ignore
-        result[..., columns < 0] = plan.ignore
-    if steps := levels.moving(placement.levels, *placement.canvas, (cast("int", plan.ignore),)):
+        result[..., rows < 0, :] = ignore
+        result[..., columns < 0] = ignore
+    if steps := levels.moving(placement.levels, *placement.canvas, (cast("int", ignore),)):
         image = result[:, :, None] if result.ndim == 2 else result.transpose(1, 2, 0)
         result = apply_steps(steps, image).transpose(2, 0, 1).reshape(*result.shape[:-2], *placement.size)
     return np.ascontiguousarray(result, plan.dtype)

@@ -50,6 +50,11 @@ def target_of(plan: TargetPlan, value: Any, check_size: Callable[[tuple[int, ...
         what = "numbers (height, width) or (height, width, channels)"
         raise ImageError("BAD_RECORD", f"must contain {what}, not {found.dtype} of the shape {found.shape}")
     check(found.shape)
+    if plan.kind == "alpha":
+        if channels[0] not in (2, 4):
+            fix = "save it as gray with alpha or as RGBA, or remove kind if it is a matte in gray"
+            raise ImageError("BAD_RECORD", f"must have an alpha channel, but it has {channels[0]} channels: {fix}")
+        found, channels = found[:, :, -1:], (1,)
     if channels[0] != _CHANNELS.get(plan.kind, channels[0]):
         raise ImageError("BAD_RECORD", f"must have {_CHANNELS[plan.kind]} channels, not {channels[0]}")
     if plan.dtype != "float32" and found.size:
@@ -73,7 +78,7 @@ def transformed(plan: TargetPlan, placement: Placement, values: Values, nearest:
     Returns:
         An array of ``plan.dtype``, (channels, height, width), at the size of the output times ``plan.zoom``.
     """
-    if plan.filter == "nearest" and plan.zoom == 1 and plan.kind == "values":
+    if plan.filter == "nearest" and plan.zoom == 1 and plan.kind in ("values", "alpha"):
         return nearest(plan, placement, values)
     x, y, is_inside = _sources(placement, plan.zoom)
     made = _sampled(plan, values, x * plan.zoom, y * plan.zoom)

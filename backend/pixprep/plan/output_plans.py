@@ -557,7 +557,7 @@ class TargetPlan:
     filter: Literal["nearest", "bilinear"]
     dtype: TargetDType
     ignore: float
-    kind: Literal["values", "flow", "normals"]
+    kind: Literal["values", "alpha", "flow", "normals"]
     zoom: int
 
     @property
@@ -573,7 +573,7 @@ class TargetPlan:
     @property
     def meaning(self) -> str:
         """Description of the values."""
-        what = "values" if self.kind == "values" else f"{self.kind}, which move with the image"
+        what = self.kind if self.kind in ("values", "alpha") else f"{self.kind}, which move with the image"
         return f'{what} of "{self.field}", {self.filter}, {self.dtype}, {self.ignore:g} outside of the image'
 
 

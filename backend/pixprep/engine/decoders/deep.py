@@ -73,6 +73,25 @@ def levels(
     return found if window else _warned(found, bits, warn)
 
 
+def stored(image: Any, again: Callable[[], Any]) -> npt.NDArray[Any]:
+    """Return the samples of an image with all their bits, (height, width) or (height, width, channels).
+
+    Args:
+        image: Pillow image whose pixels are not decoded yet.
+        again: Function that opens the same file again.
+
+    Raises:
+        ImageError: BAD_RECORD: Pillow cannot read the low bytes of the samples.
+    """
+    kinds = {_kind(tile) for tile in image.tile}
+    if len(image.getbands()) == 1 or not any(";16" in kind for kind in kinds):
+        return np.asarray(image)
+    if len(kinds) > 1 or not kinds <= {*_OTHER_BYTE, _GRAY_ALPHA}:
+        fix = "save it as .npy, or as a PNG"
+        raise ImageError("BAD_RECORD", f"has planar or premultiplied samples of 16 bits, which is not supported: {fix}")
+    return _values(image, again)
+
+
 def windowed(values: npt.NDArray[Any], window: tuple[int, int]) -> npt.NDArray[np.uint8]:
     """Map a window of uint16 or int16 values linearly to 0 to 255; see ``window`` of the op ``decode``."""
     low, high = window

@@ -14,6 +14,7 @@ import PIL
 from PIL import Image, ImageSequence, features
 
 from pixprep.engine.decoders import USUAL
+from pixprep.engine.decoders.deep import stored
 from pixprep.engine.decoders.exif import exif_orientation
 from pixprep.engine.decoders.png import samples
 from pixprep.errors import ImageError, SetupError, printable
@@ -153,6 +154,7 @@ def labels_of(
         with Image.open(BytesIO(encoded), formats=("PNG",)) as image:
             check_size((image.height, image.width))
             labels = np.asarray(image)
+            _check_upright(image)
             mode = image.mode
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ImageError("BAD_RECORD", f"Pillow cannot read the file as a PNG: {_text_of(error)}") from None
@@ -165,10 +167,16 @@ def labels_of(
     return labels
 
 
+def _check_upright(image: Image.Image) -> None:
+    """Reject a PNG with an EXIF orientation, which would not be applied. Pillow applies that of a TIFF itself."""
+    if image.format == "PNG" and exif_orientation(exif_of(image)) > 1:
+        raise ImageError("BAD_RECORD", "has an EXIF orientation, which only photos support: save the file upright")
+
+
 def values_of(encoded: bytes, check: Callable[[tuple[int, ...]], None]) -> npt.NDArray[Any]:
     """Return the values in a ``.npy`` file, a PNG or a TIFF, and check the size first.
 
-    The pages of a TIFF become channels.
+    The pages of a TIFF become channels. The values of a palette PNG are the indices of its palette.
     """
     file = BytesIO(encoded)
     try:
@@ -187,7 +195,9 @@ def values_of(encoded: bytes, check: Callable[[tuple[int, ...]], None]) -> npt.N
             check((image.height, image.width))
             count = getattr(image, "n_frames", 1)
             if count == 1:
-                return np.asarray(image)
+                array = stored(image, lambda: Image.open(BytesIO(encoded)))
+                _check_upright(image)
+                return array
             if count > MAX_PAGES:
                 raise ImageError("BAD_RECORD", f"has {count} pages, but at most {MAX_PAGES} are supported")
             pages = []

@@ -37,7 +37,8 @@ def check_alpha(op: Op, before: Lowered, *, is_chosen: bool) -> None:
         raise PipelineError(f"is in a random choice, which is not supported with {KEEP}: remove the choice")
     if not isinstance(op, _OPS):
         supported = ", ".join(op_name(each) for each in _OPS)
-        raise PipelineError(f'is not supported with {KEEP}, which supports {supported}: remove the op or "alpha"')
+        fix = 'remove the op or "alpha"; in training, target with "kind": "alpha" returns the alpha of a file'
+        raise PipelineError(f"is not supported with {KEEP}, which supports {supported}: {fix}")
     for field, default in () if isinstance(op, Constant) else _DEFAULTS.items():
         if getattr(op, field, default) != default:
             raise PipelineError(f'"{field}" is not supported with {KEEP}: remove it')

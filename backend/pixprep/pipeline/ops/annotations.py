@@ -181,9 +181,11 @@ class Target(AnnotationOp, frozen=True, tag="target"):
         filter: Interpolation filter: ``nearest`` or ``bilinear``.
         dtype: Dtype of the output. Integers are rounded half to even.
         ignore: Value outside of the image.
-        kind: ``values`` are not changed by the geometry. ``flow`` contains the motion vector (x, y) of each pixel, in
-            pixels. The vectors are resized, flipped and rotated like the image. ``normals`` contains unit vectors (x,
-            y, z) with x to the right and y downwards, which are flipped and rotated like the image, but not resized.
+        kind: ``values`` are not changed by the geometry. ``alpha`` selects the last channel of a gray image with alpha
+            or of an RGBA image, such as the alpha of the photo's own PNG. ``flow`` contains the motion vector (x, y) of
+            each pixel, in pixels. The vectors are resized, flipped and rotated like the image. ``normals`` contains
+            unit vectors (x, y, z) with x to the right and y downwards, which are flipped and rotated like the image,
+            but not resized.
         zoom: Factor by which the target is larger than the image, and the output is larger than the tensor, such as 4
             for pairs of images in super-resolution.
 
@@ -197,7 +199,7 @@ class Target(AnnotationOp, frozen=True, tag="target"):
     filter: Literal["nearest", "bilinear"] = "nearest"
     dtype: TargetDType = "float32"
     ignore: float = 0.0
-    kind: Literal["values", "flow", "normals"] = "values"
+    kind: Literal["values", "alpha", "flow", "normals"] = "values"
     zoom: Annotated[int, Within(1, 16)] = 1
 
     def check(self) -> None:
@@ -206,10 +208,10 @@ class Target(AnnotationOp, frozen=True, tag="target"):
         most = {"float32": inf, "uint8": 255, "uint16": 65535}[self.dtype]
         if self.dtype != "float32" and not (self.ignore % 1 == 0 and 0 <= self.ignore <= most):
             raise PipelineError(f'"ignore" must be a valid {self.dtype}, not {self.ignore:g}')
-        if self.kind != "values" and self.dtype != "float32":
+        if self.kind in ("flow", "normals") and self.dtype != "float32":
             raise PipelineError(f'"kind": "{self.kind}" requires "dtype": "float32"')
 
     def lower(self, before: Lowered, image: ImageSpec) -> AnnotationPlan:
-        (before.check_places if self.kind == "values" else before.check_matrix)()
+        (before.check_matrix if self.kind in ("flow", "normals") else before.check_places)()
         is_one_size = None not in (image.height, image.width)
         return TargetPlan(geometry=before.geometry, is_one_size=is_one_size, **own_fields(self))
