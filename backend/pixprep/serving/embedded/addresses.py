@@ -53,39 +53,39 @@ def check_ports(address: str, ports: dict[str, int]) -> dict[str, int]:
     Raises:
         SetupError: A port is in use, is specified twice, or may not be used by this user.
     """
-    claimed: dict[str, int] = {}
     for name, port in ports.items():
         if twice := [other for other in ports if other < name and ports[other] == port and port]:
             raise SetupError(f"--{twice[0]}-port and --{name}-port are both {port}: choose different ports, or 0")
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with ExitStack() as stack:
-        for name, port in ports.items():
-            probe = stack.enter_context(socket.socket(family, socket.SOCK_STREAM))
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                _bind(probe, address, port)
-                probe.listen()
-            except OverflowError:
-                raise SetupError(f"--{name}-port must be 0 to 65535, not {port}") from None
-            except OSError as error:
-                raise SetupError(_taken(address, name, port, error)) from None
-            claimed[name] = int(probe.getsockname()[1])
-    return claimed
+        sockets = {name: stack.enter_context(claim(address, port, name)) for name, port in ports.items()}
+        for name, claimed in sockets.items():
+            listen(claimed, name)
+        return {name: int(claimed.getsockname()[1]) for name, claimed in sockets.items()}
 
 
 def claim(address: str, port: int, name: str) -> socket.socket:
     """Bind a socket to a port without listening. Client connections are rejected until ``listen`` is called.
+
+    For port 0, a random free port below Linux's ephemeral range is chosen. An ephemeral port could be assigned to an
+    outgoing connection before Triton starts.
 
     Raises:
         SetupError: The port is in use, or may not be used by this user.
     """
     claimed = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        claimed.bind((address, port))
-    except OSError as error:
-        claimed.close()
-        raise SetupError(_taken(address, name, port, error)) from None
+    for tried in (port,) if port else (*secrets.SystemRandom().sample(_UNASSIGNED, _TRIES), 0):
+        try:
+            claimed.bind((address, tried))
+        except OverflowError:
+            claimed.close()
+            raise SetupError(f"--{name}-port must be 0 to 65535, not {port}") from None
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or tried == port:
+                claimed.close()
+                raise SetupError(_taken(address, name, port, error)) from None
+        else:
+            break
     return claimed
 
 
@@ -100,20 +100,6 @@ def listen(claimed: socket.socket, name: str) -> None:
     except OSError as error:
         address, port = claimed.getsockname()[:2]
         raise SetupError(_taken(address, name, port, error)) from None
-
-
-def _bind(probe: socket.socket, address: str, port: int) -> None:
-    """Bind a socket to a port. For port 0, choose a random free port below Linux's ephemeral range.
-
-    An ephemeral port could be assigned to an outgoing connection before Triton starts.
-    """
-    for _ in range(0 if port else _TRIES):
-        try:
-            return probe.bind((address, secrets.choice(_UNASSIGNED)))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-    return probe.bind((address, port))
 
 
 def _taken(address: str, name: str, port: int, error: OSError) -> str:

@@ -23,7 +23,7 @@ from pixprep.engine.decoders.pixels import checked, shaped
 from pixprep.engine.decoders.turbo import jpeg_of
 from pixprep.errors import ImageError, PixprepError, printable
 from pixprep.plan.plan import Plan
-from pixprep.serving.triton.config import EXAMPLES, FRAMES, texts
+from pixprep.serving.triton.config import EXAMPLES, FRAMES, texts, triton_type
 from pixprep.spec import KINDS, Color, FrameLayout, Frames
 
 Config = Mapping[str, Any]
@@ -33,7 +33,7 @@ Encodeds = bytes | Sequence[bytes]
 Post = tuple[dict[str, str], bytes]
 """Headers and body of an HTTP request. The header Inference-Header-Content-Length is the length of the JSON part."""
 DTYPES: dict[str, Any] = {
-    name.upper().replace("FLOAT", "FP"): np.dtype(name)
+    triton_type(name).removeprefix("TYPE_"): np.dtype(name)
     for name in ("bool", *(f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)))
     if name != "float8"
 }

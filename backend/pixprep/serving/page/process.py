@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
 from typing import TYPE_CHECKING
 
-from pixprep.errors import SetupError
-from pixprep.serving.embedded.addresses import check_ports
+from pixprep.serving.embedded.addresses import claim, listen
 from pixprep.serving.embedded.helper import Helper
 from pixprep.serving.embedded.server import Server
 
@@ -28,11 +26,8 @@ class Page:
     """
 
     def __init__(self, port: int = 0) -> None:
-        found = check_ports(_ADDRESS, {"page": port})["page"]
-        try:
-            self._socket = socket.create_server((_ADDRESS, found), backlog=64)
-        except OSError as error:
-            raise SetupError(f"port {found}: {error.strerror}: choose a different --page-port") from None
+        self._socket = claim(_ADDRESS, port, "page")
+        listen(self._socket, "page")
         self._helper = Helper("page", "pixprep.serving.page", [self._socket])
 
     @property

@@ -30,20 +30,14 @@ from pixprep.serving.repository.fit import OPS_OF_INPUTS, check_packed, compatib
 from pixprep.serving.repository.free_dims import freed_model
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.onnx_edit import Array, Edit, Shape
-from pixprep.serving.repository.ports import Classifier, declared
+from pixprep.serving.repository.ports import FROM_ONNX, Classifier, declared
 from pixprep.serving.repository.quantization import Quantization, given_quantization, quantization_of
 from pixprep.serving.repository.trial import LIMIT_S, MAX_ONNX_BYTES, example_tensors, run_onnx
-from pixprep.spec import DType, TensorSpec
+from pixprep.serving.triton.config import triton_type
+from pixprep.spec import TensorSpec
 
-_PIPELINE_TYPES: dict[DType, str] = {
-    "float32": "FLOAT",
-    "float16": "FLOAT16",
-    "uint8": "UINT8",
-    "int32": "INT32",
-    "int64": "INT64",
-    "bool": "BOOL",
-    "bfloat16": "BFLOAT16",
-}
+_ELEMENT_TYPES = {kind: name for name, kind in FROM_ONNX.items()}
+"""ONNX's element types by Triton's data type."""
 _REALS = ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16")
 _INTEGERS = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
 _SCORE, _OVERLAP, _MOST = 0.25, 0.45, 100
@@ -239,7 +233,7 @@ class Adapter:
                     self._take_one(f'the batch size of input "{tensor.name}" is fixed at 1')
             elif shape[0] == 1 and _is_image(spec):
                 self._take_one(f'the batch size of input "{tensor.name}" is fixed at 1')
-        wanted, has = self.edit.type_of(tensor.name), _PIPELINE_TYPES[spec.dtype]
+        wanted, has = self.edit.type_of(tensor.name), _ELEMENT_TYPES[triton_type(spec.dtype)]
         steps += self._conversion(tensor.name, pipeline, output, has, wanted)
         if steps:
             is_converted = steps[-1][0] in ("Cast", "QuantizeLinear")
@@ -382,7 +376,7 @@ class Adapter:
             self.edit.graph.input.add().name = size.name
             added = Tensor(size.name, "", (-1, 2))
             self.edit.classifier = replace(self.edit.classifier, inputs=(*self.edit.classifier.inputs, added))
-            self.edit.declare(size.name, (-1, 2), _PIPELINE_TYPES[size.spec.dtype])
+            self.edit.declare(size.name, (-1, 2), _ELEMENT_TYPES[triton_type(size.spec.dtype)])
             self._fed[size.name] = pipeline, size
         sides, inside = self.edit.cast(size.name, "INT64"), []
         for index, axis in enumerate(axes):

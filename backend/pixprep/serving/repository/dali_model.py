@@ -242,7 +242,7 @@ def _check_output(model: DaliModel, face: Config, spec: TensorSpec) -> None:
     Raises:
         PipelineError: The type or the dims differ.
     """
-    dims, of_graph = _dims(model, face), model_config.TRITON_TYPES[spec.dtype]
+    dims, of_graph = _dims(model, face), model_config.triton_type(spec.dtype)
     is_same = len(dims) == len(spec.shape) and all(
         -1 in pair or pair[0] == pair[1] for pair in zip(dims, spec.shape, strict=True)
     )
@@ -272,7 +272,7 @@ def _inputs(
     Raises:
         PipelineError: A declared input is not an input of the graph. dali_backend also rejects such a declaration.
     """
-    types = {name: f"TYPE_{dtype.upper().replace('FLOAT', 'FP')}" for name, dtype in graph_inputs.items() if dtype}
+    types = {name: model_config.triton_type(dtype) for name, dtype in graph_inputs.items() if dtype}
     image, *numbers = model_config.inputs({}, pipeline)
     usual = {each["name"]: {**each, "data_type": types.get(each["name"], each["data_type"])} for each in numbers}
     image["name"] = next(name for name in graph_inputs if name not in usual)

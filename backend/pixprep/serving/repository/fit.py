@@ -8,12 +8,7 @@ from typing import get_args, get_type_hints
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import (
-    CenterCrop,
-    Crop,
-    Letterbox,
     OriginalSize,
-    Pad,
-    Resize,
     Tiles,
     op_name,
 )
@@ -23,11 +18,10 @@ from pixprep.pipeline.walk import RESERVED_NAMES, Output
 from pixprep.postprocessing.detections import TARGET_SIZES
 from pixprep.serving.repository.models import Tensor
 from pixprep.serving.repository.ports import Classifier
-from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, TRITON_TYPES, served_dims
+from pixprep.serving.triton.config import INPUT_NAME, STATUS_NAME, served_dims, triton_type
 from pixprep.spec import DType, Layout, TensorSpec
 
-_DTYPES: dict[str, DType] = {data_type: dtype for dtype, data_type in TRITON_TYPES.items()}
-_SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox)
+_DTYPES: dict[str, DType] = {triton_type(dtype): dtype for part in get_args(DType) for dtype in get_args(part)}
 OPS_OF_INPUTS = {
     "orig_target_sizes": '{"op": "original_size", "dtype": "int64", "order": "wh", "name": "orig_target_sizes"}',
     "im_shape": '{"op": "image_size", "dtype": "float32", "name": "im_shape"}',

@@ -17,13 +17,8 @@ from pixprep.serving.repository.labels import from_metadata
 from pixprep.serving.repository.models import Tensor
 
 _SAME_NAMES = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
-FROM_ONNX = {
-    "FLOAT": "TYPE_FP32",
-    "FLOAT16": "TYPE_FP16",
-    "DOUBLE": "TYPE_FP64",
-    "BFLOAT16": "TYPE_BF16",
-    **{name: f"TYPE_{name}" for name in _SAME_NAMES},
-}
+FROM_ONNX = {"FLOAT": "TYPE_FP32", "FLOAT16": "TYPE_FP16", "DOUBLE": "TYPE_FP64", "BFLOAT16": "TYPE_BF16"}
+FROM_ONNX |= {name: f"TYPE_{name}" for name in _SAME_NAMES}
 PLAN_BYTES = 28
 """Number of bytes that ``plan_fault`` and ``plan_version`` need from the beginning of a file."""
 _MAX_KEPT = 1 << 10  # maximum size in bytes of a weight whose values ``without_weights`` keeps

@@ -28,12 +28,8 @@ Profile = Mapping[str, Sequence[Sequence[int]]]
 _LENGTHS = (1, 16, 256)
 """Minimum, optimum and maximum length of a variable-length client input for which TensorRT builds an engine."""
 _LIBRARY = "tensorrt_rtx_bindings"
-_TYPES = {
-    "FLOAT": "FP32",
-    "HALF": "FP16",
-    **{name: name for name in ("BF16", "INT8", "INT32", "INT64", "BOOL", "UINT8")},
-}
-"""Triton's data types by TensorRT's names. TensorRT reads float64 as float32."""
+_TYPES = {"FLOAT": "FP32", "HALF": "FP16"}
+"""Triton's data types by TensorRT's names, if they differ. TensorRT reads float64 as float32."""
 _MAX_NODES = 5  # maximum number of nodes that a message names
 _MAX_CHARS = 300
 _REMEDY = (

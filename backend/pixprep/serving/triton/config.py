@@ -25,7 +25,7 @@ from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.pipeline.walk import MAX_OUTPUT_BYTES
 from pixprep.plan.steps.operators import check_name
-from pixprep.spec import DType, Frames, TensorSpec
+from pixprep.spec import Frames, TensorSpec
 
 Config = dict[str, Any]
 """Model configuration in Triton's JSON form: ``{"max_batch_size": 0, "input": [], …}``."""
@@ -43,23 +43,6 @@ EXAMPLES = "examples"
 backend derives its value."""
 FRAMES = "frames"
 """Name of the parameter from which clients learn the number of frames per clip. The backend derives its value."""
-TRITON_TYPES: dict[DType, str] = {
-    "float32": "TYPE_FP32",
-    "float16": "TYPE_FP16",
-    "uint8": "TYPE_UINT8",
-    "int32": "TYPE_INT32",
-    "int64": "TYPE_INT64",
-    "bool": "TYPE_BOOL",
-    "bfloat16": "TYPE_BF16",
-}
-_INPUT_TYPES = {
-    "float32": "TYPE_FP32",
-    "float64": "TYPE_FP64",
-    "bool": "TYPE_BOOL",
-    "uint8": "TYPE_UINT8",
-    "int16": "TYPE_INT16",
-    "uint16": "TYPE_UINT16",
-}
 _INTEGERS = {f"TYPE_{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)}
 _NUMBER_TYPES = {"number": _INTEGERS | {"TYPE_FP16", "TYPE_FP32", "TYPE_FP64"}, "flag": _INTEGERS}
 """Types that config.pbtxt may declare for numeric inputs, by the kind of the input."""
@@ -91,6 +74,11 @@ def texts(config: Mapping[str, Any]) -> dict[str, str]:
 def parameters(texts: Mapping[str, str]) -> Config:
     """Convert a dict of string values to the field ``parameters`` of a configuration, the inverse of ``texts``."""
     return {key: {"string_value": text} for key, text in texts.items()}
+
+
+def triton_type(dtype: str) -> str:
+    """Return Triton's data type for the name of a dtype, such as ``TYPE_FP32`` for ``float32``."""
+    return f"TYPE_{dtype.upper().replace('FLOAT', 'F' if dtype == 'bfloat16' else 'FP')}"
 
 
 def face(entry: Config) -> tuple[Any, list[int]]:
@@ -228,7 +216,7 @@ def inputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     rows = [-1] if pipeline.plan.takes_boxes else []
     count = -1 if pipeline.plan.is_packed else 1
     derived: dict[str, Config] = {
-        name: {"name": name, "data_type": _INPUT_TYPES[spec.dtype], "dims": [*rows, *spec.shape]}
+        name: {"name": name, "data_type": triton_type(spec.dtype), "dims": [*rows, *spec.shape]}
         for name, spec in pipeline.inputs.items()
     }
     written = config.get("input", [])
@@ -287,7 +275,7 @@ def _frames(written: Sequence[Config], frames: Frames) -> Config:
     The height and width of the input may be fixed or -1. If one of them is -1, ``allow_ragged_batch`` is set, because
     requests of different sizes would never share a batch without this field.
     """
-    derived: Config = {"name": INPUT_NAME, "data_type": _INPUT_TYPES[frames.dtype], "dims": frames.shape(-1, -1)}
+    derived: Config = {"name": INPUT_NAME, "data_type": triton_type(frames.dtype), "dims": frames.shape(-1, -1)}
     entry = written[0] if written else derived
     data_type, dims = face(entry)
     is_sized = len(dims) == 3 and all(
@@ -310,7 +298,7 @@ def outputs(config: Mapping[str, Any], pipeline: Pipeline) -> list[Config]:
     """
     rows = [-1] if pipeline.plan.takes_boxes or pipeline.plan.is_packed else []
     derived: list[Config] = [
-        {"name": name, "data_type": TRITON_TYPES[output.spec.dtype], "dims": served_dims(output.spec, rows)}
+        {"name": name, "data_type": triton_type(output.spec.dtype), "dims": served_dims(output.spec, rows)}
         for name, output in pipeline.outputs.items()
     ]
     if options(config).on_error == "zero":
