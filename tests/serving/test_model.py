@@ -171,16 +171,6 @@ def counted(model):
     return {(metric.family, metric.labels.get("result")): metric.values for metric in FakeFamily.made}
 
 
-def test_each_request_gets_its_own_images_back_in_order(start):
-    model = start()
-    requests = [FakeRequest([jpeg(level=10), jpeg(level=60)]), FakeRequest([jpeg(level=200)])]
-    first, second = model.execute(requests)
-    assert first["tensor"].shape == (2, 3, 8, 8)
-    assert [int(x) for x in (*first["tensor"][:, 0, 0, 0], second["tensor"][0, 0, 0, 0])] == pytest.approx(
-        [10, 60, 200], abs=2
-    )
-
-
 def test_a_broken_image_fails_only_its_own_request(start):
     valid, bad, other = start().execute(
         [FakeRequest([jpeg()]), FakeRequest([jpeg(), b"junk", jpeg()[:60]]), FakeRequest([jpeg()])]
@@ -218,23 +208,6 @@ def test_each_request_is_padded_to_its_own_largest_image(start):
     assert none["status"][0][0].startswith(b"[UNKNOWN_FORMAT]")
 
 
-@pytest.mark.parametrize("on_error", ["fail", "zero"])
-def test_a_request_whose_tensors_are_too_large_is_rejected_alone(start, on_error):
-    pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, max_size=90), pp.tensor(dtype="uint8")])
-    model = start(pipeline, **zero(on_error=on_error, max_response_bytes=str(2 * 3 * 8 * 30)))
-    wide, narrow = jpeg(16, 60), jpeg(16, 16)
-    two, mixed, three, one = model.execute(
-        [FakeRequest([wide] * 2), FakeRequest([narrow, narrow, wide]), FakeRequest([wide] * 3), FakeRequest([narrow])]
-    )
-    assert (two["tensor"].shape, one["tensor"].shape) == ((2, 3, 8, 30), (1, 3, 8, 8))
-    for refused in (mixed, three):
-        assert refused.error.code == "INVALID_ARG"
-        assert refused.error.message == (
-            "[TOO_LARGE_RESPONSE] the tensors of the request take at least 2,160 bytes, 3 x [3, 8, 30]; the limit is "
-            "1,440 (parameter max_response_bytes): send fewer images in a request"
-        )
-
-
 CROPS = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
 BOXES = [[0, 0, 30, 20], [5, 5, 9, 9]]
 
@@ -262,24 +235,6 @@ def test_invalid_boxes_are_named_and_fail_only_their_own_request(start):
         '[BAD_INPUT] image 1 of 1: "boxes", row 3 of 3: must be left, top, right, bottom with left < right and top < '
         "bottom, not 5, 5, 5, 9"
     )
-
-
-@pytest.mark.parametrize("on_error", ["fail", "zero"])
-def test_boxes_whose_tensors_are_too_large_are_rejected_before_any_is_computed(start, on_error):
-    large = pp.Pipeline([pp.decode(), pp.crop(box="boxes"), pp.resize(height=1024, width=1024), pp.tensor()])
-    model = start(large, **zero(on_error=on_error))
-    numbers = [np.array(BOXES[:1] * count, np.float32) for count in (64, 27, 1)]
-    first, second, valid = model.execute([FakeRequest([jpeg()], numbers={"boxes": boxes}) for boxes in numbers])
-    assert valid["tensor"].shape == (1, 3, 1024, 1024)
-    for refused, count in ((first, 64), (second, 27)):
-        assert refused.error.code == "INVALID_ARG"
-        assert refused.error.message == (
-            f"[TOO_LARGE_RESPONSE] the tensors of the request take at least {count * 3 * 1024 * 1024 * 4:,} bytes, "
-            f"{count} x [3, 1024, 1024]; the limit is 335,544,320 (parameter max_response_bytes): send fewer boxes in "
-            "a request"
-        )
-    told = counted(model)
-    assert (told["pixprep_images_total", "ok"], told["pixprep_images_total", "TOO_LARGE_RESPONSE"]) == ([1], [2])
 
 
 @pytest.mark.parametrize("on_error", ["fail", "zero"])
@@ -421,18 +376,6 @@ def test_limits_are_parameters_of_the_model(start):
         large.error.message
         == "[TOO_LARGE_BYTES] image 1 of 1: 5,001 bytes; the limit is 5,000 (parameter max_image_bytes)"
     )
-
-
-def test_base64_and_images_are_accepted_if_the_model_accepts_base64(start):
-    requests = [FakeRequest([jpeg(level=10), base64.b64encode(jpeg(level=200))]), FakeRequest([b"/9j/" * 20])]
-    refused, _ = start().execute(requests)
-    assert refused.error.message == (
-        "[UNKNOWN_FORMAT] image 2 of 2: base64 text; send the unmodified bytes of the file: curl --data-binary "
-        "@photo.jpg -H 'Inference-Header-Content-Length: 0'; or set the model's parameter accept_base64"
-    )
-    taken, odd = start(**zero(accept_base64="true")).execute(requests)
-    assert [int(x) for x in taken["tensor"][:, 0, 0, 0]] == pytest.approx([10, 200], abs=2)
-    assert odd.error.message == "[TRUNCATED] image 1 of 1: the JPEG ends after 60 bytes, inside its header"
 
 
 def test_limits_apply_to_the_decoded_base64(start):
@@ -612,18 +555,6 @@ def test_images_that_only_the_cpu_could_decode_are_counted_once(start, monkeypat
 
 
 FRAMES = pp.Pipeline([pp.pixels(given="bgr"), pp.resize(height=8, width=8), pp.tensor(dtype="uint8")])
-
-
-def test_frames_of_different_requests_are_one_batch(start):
-    model = start(FRAMES)
-    small, large = (np.full((count, 20 + count, 30, 3), (1, 2, level), np.uint8) for count, level in ((2, 10), (1, 60)))
-    wide = np.zeros((1, 1, 16385, 3), np.uint8)
-    first, refused, second = model.execute([FakeRequest(small), FakeRequest(wide), FakeRequest(large)])
-    assert first["tensor"][:, :, 0, 0].tolist() == [[10, 2, 1]] * 2
-    assert second["tensor"][:, :, 0, 0].tolist() == [[60, 2, 1]]
-    assert refused.error.message.startswith("[BAD_DIMENSIONS] image 1 of 1: 1 x 16385 pixels")
-    assert refused.error.code == "INVALID_ARG"
-    assert sum(counted(model)["pixprep_encoded_bytes_total", None]) == small.nbytes + wide.nbytes + large.nbytes
 
 
 def test_a_request_without_frames_or_with_too_many_bytes_is_rejected(start):

@@ -77,25 +77,6 @@ def test_a_hash_depends_on_names_and_contents(repository, folder, second_folder)
     assert all(len(text) == 12 and int(text, 16) >= 0 for text in first.values())
 
 
-def test_holes_and_zeros_use_no_space_and_have_one_hash(repository, folder, second_folder):
-    sparse, dense = repository / "one" / "1" / "sparse", repository / "two" / "1" / "sparse"
-    for path in (sparse, dense):
-        with path.open("wb") as file:
-            file.write(b"begin")
-            file.truncate(8 << 40 if path is sparse else 8 << 20)
-            file.seek((3 << 20) + 7)
-            file.write(b"middle")
-    with dense.open("r+b") as file:
-        file.seek(4 << 20)
-        file.write(bytes(2 << 20))  # stored zeros instead of a hole
-    hashes = Snapshot(repository, folder).hashes
-    assert (folder / "two" / "1" / "sparse").read_bytes() == dense.read_bytes()
-    copy = (folder / "one" / "1" / "sparse").stat()
-    assert (copy.st_size, copy.st_blocks * 512 < 8 << 20) == (8 << 40, True)
-    dense.write_bytes(dense.read_bytes())  # rewrites the file without a hole
-    assert Snapshot(repository, second_folder).hashes == hashes
-
-
 def test_without_space_for_the_copy_the_error_names_the_folder_and_the_fix(repository):
     (repository / "one" / "1" / "weights").write_bytes(b"x" * (3 << 20))
     with pytest.raises(SetupError) as caught:

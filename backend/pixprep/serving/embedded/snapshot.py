@@ -25,7 +25,6 @@ Signature = tuple[tuple[str, int, int, int], ...]
 changes."""
 
 _BLOCK = 1 << 20
-_ZEROS = bytes(_BLOCK)
 _HASH_LETTERS = 12
 _Edition = tuple[str, Signature]
 """Hash of the copied files of a model, and signature of the original files."""
@@ -35,8 +34,7 @@ class Snapshot:
     """Copy of a model repository.
 
     Symbolic links are followed. ``__pycache__`` and hidden entries at the top level are omitted. Hidden files of a
-    model are copied, but changes to hidden files are ignored. Copied files are sparse, so that blocks of zeros do not
-    use disk space.
+    model are copied, but changes to hidden files are ignored.
 
     Args:
         repository: Path of the original repository.
@@ -122,7 +120,7 @@ class Snapshot:
         shutil.rmtree(self._beside, ignore_errors=True)
 
     def _check_space(self, files: Iterable[tuple[Path, os.stat_result]]) -> None:
-        n_bytes = sum(min(status.st_size, status.st_blocks * 512) for _, status in files)  # sparse files use less
+        n_bytes = sum(status.st_size for _, status in files)
         free = shutil.disk_usage(self.folder.parent).free
         if n_bytes > free:
             raise self._no_space(f"{n_bytes / 2**20:,.0f} MiB are required, {free / 2**20:,.0f} MiB are free")
@@ -149,33 +147,20 @@ class Snapshot:
         return digest.hexdigest()[:_HASH_LETTERS], signature
 
     def _copy_file(self, source: Path, target: Path, target_hash: hashlib._Hash, over: Event) -> None:
-        """Copy a file and update a hash with its contents. Blocks of zeros become holes of a sparse file."""
+        """Copy a file and update a hash with its contents."""
         try:
             with source.open("rb") as old, target.open("xb") as new:
-                at, number = 0, old.fileno()
-                while (at := _next_data(number, at)) >= 0 and (block := os.pread(number, _BLOCK, at)):
+                while block := old.read(_BLOCK):
                     if over.is_set():
                         raise InterruptedError
-                    if block != _ZEROS[: len(block)]:
-                        target_hash.update(f"{at}\0".encode() + block)
-                        new.seek(at)
-                        new.write(block)
-                    at += len(block)
-                new.truncate(os.fstat(number).st_size)
+                    target_hash.update(block)
+                    new.write(block)
             shutil.copymode(source, target)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 error.filename = error.filename or str(source)  # errors of read calls have no file name
                 raise
             raise self._no_space("the disk is full") from None
-
-
-def _next_data(file: int, at: int) -> int:
-    """Return the offset of the next data in an open file, rounded down to a block, or -1 if no data follow ``at``."""
-    try:
-        return max(at, os.lseek(file, at, os.SEEK_DATA) // _BLOCK * _BLOCK)
-    except OSError as error:
-        return -1 if error.errno == errno.ENXIO else at  # some file systems do not support holes
 
 
 def _signature(folder: Path) -> Signature:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import get_args, get_type_hints
 
@@ -37,8 +37,8 @@ _USUAL_AXES = "".join(_NAMES)
 _SWAPPED = str.maketrans("hw", "wh")
 
 
-def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """Find the pipeline output for each input of the classifier, and check all inputs and outputs.
+def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
+    """Find the pipeline output for each input of the classifier, and check that its type and shape match.
 
     Outputs and inputs are matched by name. If exactly one tensor and one input remain, they are matched although their
     names differ. The input of the classifier may therefore be named "image", like the input of the ensemble.
@@ -54,14 +54,6 @@ def connect(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) 
     Raises:
         PipelineError: A type or shape does not match. The message describes the first mismatch and its fix.
     """
-    pairs = check_inputs(classifier, pipeline, max_batch_size=max_batch_size)
-    taken = [INPUT_NAME, STATUS_NAME, *pipeline.inputs, *pipeline.outputs]
-    check_outputs(classifier, taken, max_batch_size=max_batch_size, is_packed=pipeline.plan.is_packed)
-    return pairs
-
-
-def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
-    """Find the pipeline output for each input of the classifier like ``connect``, but do not check the outputs."""
     try:
         pairs = _pair(classifier, pipeline)
         for tensor in classifier.inputs:
@@ -75,16 +67,17 @@ def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: 
 
 
 def check_outputs(
-    classifier: Classifier, taken: Sequence[str], *, max_batch_size: int, is_packed: bool = False
+    classifier: Classifier, tensors: Iterable[str], *, max_batch_size: int, is_packed: bool = False
 ) -> None:
     """Raise PipelineError for an output that Triton does not support, or whose name the ensemble already uses.
 
     Args:
         classifier: Classifier whose outputs are checked.
-        taken: Names that the ensemble already uses.
+        tensors: Names of the ensemble's tensors before the classifier.
         max_batch_size: Maximum number of images in a batch.
         is_packed: Whether the classifier has no batch dimension, because its images are concatenated.
     """
+    taken = [INPUT_NAME, STATUS_NAME, *tensors]
     try:
         for tensor in classifier.outputs:
             _check_output(tensor, taken, max_batch_size, is_packed=is_packed)

@@ -10,7 +10,7 @@ from math import prod
 from pixprep.errors import PipelineError
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.serving.repository import pbtxt
-from pixprep.serving.repository.fit import check_inputs, check_outputs, connect, is_size_of_photo
+from pixprep.serving.repository.fit import check_inputs, check_outputs, is_size_of_photo
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.pbtxt import Step
 from pixprep.serving.repository.ports import Classifier
@@ -109,12 +109,14 @@ def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int
     """Find the stage and the output that provide each input of the classifier.
 
     Raises:
-        PipelineError: The stages do not correspond to the classifier's inputs, or ``fit.connect`` reports an error.
+        PipelineError: The stages do not correspond to the classifier's inputs, or a type or shape does not match.
     """
     if not stages[0].port:
         (stage,) = stages
-        found = connect(classifier, stage.pipeline, max_batch_size=max_batch_size)
-        return {port: (stage, name) for port, name in found.items()}
+        named_outputs = check_inputs(classifier, stage.pipeline, max_batch_size=max_batch_size)
+        is_packed = stage.pipeline.plan.is_packed
+        check_outputs(classifier, tensors_of(stages), max_batch_size=max_batch_size, is_packed=is_packed)
+        return {port: (stage, name) for port, name in named_outputs.items()}
     ports = {tensor.name: tensor for tensor in classifier.inputs}
     named = {stage.port: stage for stage in stages}
     for port in named:
@@ -132,7 +134,7 @@ def pair(classifier: Classifier, stages: Sequence[Stage], *, max_batch_size: int
         one = replace(classifier, inputs=(tensor,))
         found = check_inputs(one, producers[0].pipeline, max_batch_size=max_batch_size)
         pairs[port] = (producers[0], found[port])
-    check_outputs(classifier, list(tensors_of(stages)), max_batch_size=max_batch_size)
+    check_outputs(classifier, tensors_of(stages), max_batch_size=max_batch_size)
     return pairs
 
 
