@@ -51,6 +51,7 @@ PLACE = [130, 90, 290, 330]
 
 
 def test_rows_after_suppression_are_not_suppressed_again():
+    assert len(found(np.float32([AFTER_NMS[0], AFTER_NMS[0] + [1, 1, 1, 1, -0.1, 0]])).boxes) == 2
     ours = found(AFTER_NMS)
     assert (ours.classes.tolist(), ours.scores.tolist(), ours.boxes.tolist()) == ([3], [pytest.approx(0.9)], [PLACE])
     assert len(found(np.zeros((300, 6))).boxes) == 0

@@ -129,6 +129,100 @@ def test_no_objects_are_no_detections(form):
     assert (found.boxes.shape, found.scores.shape, found.classes.shape) == ((0, 4), (0,), (0,))
 
 
+def queries(count=300, seed=0):
+    """Return the outputs of a DETR: normalized boxes, cxcywh and xyxy, scores in descending order, and classes."""
+    numbers = np.random.default_rng(seed)
+    boxes = np.concatenate([numbers.uniform(0.05, 0.95, (count, 2)), numbers.uniform(0.02, 0.4, (count, 2))], axis=1)
+    corners = np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], axis=1)
+    scores = np.sort(numbers.uniform(0, 0.9, count) ** 6)[::-1]
+    return *(each.astype(np.float32) for each in (boxes, corners, scores)), numbers.integers(0, 80, count)
+
+
+CENTERS, CORNERS, DESCENDING, OF_80 = queries()
+LOGITS = np.full((300, 80), -9, np.float32)
+LOGITS[np.arange(300), OF_80] = np.log(DESCENDING / (1 - DESCENDING))
+WIDE = {"transform": np.float32([640 / 720, 0.5, 0, 0]), "original_size": np.int32([720, 1280])}
+"""A photo of 1280 x 720 pixels, resized to 640 x 640."""
+SMALL = {"transform": np.float32([640 / 240, 2, 0, 0]), "original_size": np.int32([240, 320])}
+
+
+def named(sides, boxes=CORNERS):
+    return {"boxes": boxes * np.float32([*sides, *sides]), "scores": DESCENDING, "labels": OF_80}
+
+
+def rows_of(sides):
+    return {"output0": np.concatenate([named(sides)["boxes"], DESCENDING[:, None], OF_80[:, None]], axis=1)}
+
+
+@pytest.mark.parametrize("geometry", [WIDE, SMALL], ids=["large photo", "small photo"])
+@pytest.mark.parametrize("sized", [{}, {"image_size": np.int32([640, 640])}], ids=["estimated", "known"])
+def test_boxes_in_pixels_of_the_photo_are_never_mistaken_for_those_of_the_tensor(geometry, sized):
+    height, width = geometry["original_size"]
+    right = pp.detections(named((640, 640)) | geometry | sized)
+    expected = (CORNERS[: len(right.boxes)] * [width, height, width, height]).clip(0, [width, height, width, height])
+    assert right.boxes == pytest.approx(expected, abs=1e-2)
+    counted = {"det_boxes": CORNERS * np.float32([width, height] * 2), "det_scores": DESCENDING, "det_classes": OF_80}
+    for outputs in (named((width, height)), rows_of((width, height)), {"num_dets": np.int32([300])} | counted):
+        with pytest.raises(PixprepError, match=r"in pixels of the photo of .* pass this array \(width, height\)"):
+            pp.detections(outputs | geometry | sized)
+    targets = {"orig_target_sizes": np.int64([width, height])}
+    assert pp.detections(named((width, height)) | targets).boxes == pytest.approx(right.boxes, abs=1e-2)
+    with pytest.raises(PixprepError, match=r"orig_target_sizes \(width, height\)"):
+        pp.detections(named((width, height)) | {"orig_target_sizes": np.int64([height, width])})
+
+
+RAW_DETR = {
+    "transformers": {
+        "pred_boxes": CENTERS,
+        "enc_topk_bboxes": CENTERS[::-1],
+        "logits": LOGITS,
+        "enc_topk_logits": LOGITS,
+    },
+    "RF-DETR": {"dets": CENTERS, "labels": LOGITS},
+}
+
+
+@pytest.mark.parametrize("model", RAW_DETR)
+def test_the_outputs_of_the_decoder_are_used(model):
+    found = pp.detections(RAW_DETR[model] | WIDE | {"image_size": np.int32([640, 640])})
+    expected = pp.detections(named((640, 640)) | WIDE)
+    assert len(found.boxes) > 20
+    assert found.boxes == pytest.approx(expected.boxes, abs=1e-2)
+    assert np.array_equal(found.classes, expected.classes)
+
+
+RAW_YOLO = np.random.default_rng(0).uniform(0, 1, (3, 300)) ** 9
+TF = {"detection_scores": DESCENDING, "detection_classes": OF_80.astype(np.float32)}
+YUNET = {
+    f"{name}_{stride}": np.full(((SIDE // stride) ** 2, columns), 0.5, np.float32)
+    for stride in (8, 16, 32)
+    for name, columns in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10))
+}
+MISTAKEN = {
+    "DETR in pixels": ({"pred_boxes": CENTERS * 640, "logits": LOGITS}, "expected normalized boxes"),
+    "DETR with corners": ({"pred_boxes": CORNERS, "logits": LOGITS}, "expected the center and the size of each box"),
+    "TensorFlow in pixels": ({"detection_boxes": CORNERS * 640, **TF}, "expected normalized boxes"),
+    "normalized": (named((1.1, 1.1)), "the coordinates seem to be normalized"),
+    "normalized centers": (named((1.1, 1.1), CENTERS), "expected boxes [n, 4]: left, top, right, bottom"),
+    "normalized rows": (rows_of((1.1, 1.1)), "the coordinates seem to be normalized"),
+    "normalized YOLO": ({"output0": np.concatenate([CENTERS.T * 1.1, RAW_YOLO])}, "seem to be normalized"),
+    "YOLO with corners": ({"output0": np.concatenate([CORNERS.T * 640, RAW_YOLO])}, "expected the center and the size"),
+    "EfficientNMS with centers": (
+        {"num_dets": np.int32([300]), "det_boxes": CENTERS * 640, "det_scores": DESCENDING, "det_classes": OF_80},
+        "expected the corners of boxes",
+    ),
+    "YuNet": (YUNET, "unsupported outputs cls_8 [1600, 1], obj_8 [1600, 1]"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKEN)
+def test_outputs_of_another_kind_of_boxes_are_rejected(name):
+    outputs, message = MISTAKEN[name]
+    with pytest.raises(PixprepError) as caught:
+        pp.detections(outputs | WIDE | {"image_size": np.int32([SIDE, SIDE] if name == "YuNet" else [640, 640])})
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize("form", ["DETR", "SCRFD", "TensorFlow"])
 def test_a_form_that_needs_the_size_of_the_tensor_is_rejected_without_it(form):
     with pytest.raises(PixprepError, match=r'the size of the tensor is needed: add \{"op": "image_size"\} before'):

@@ -21,13 +21,16 @@ from pixprep.postprocessing.coordinates import (
     mask_to_original,
     matrix_of,
     points_to_original,
+    points_to_tensor,
     quads_of,
 )
-from pixprep.postprocessing.forms import CANDIDATES, PADDING, Given, Rows, Task, read
+from pixprep.postprocessing.forms import CANDIDATES, PADDING, Found, Given, Rows, Task, read
 
 Array = npt.NDArray[Any]
 GEOMETRY_OUTPUTS = ("transform", "original_size")
 """Names of the pipeline's outputs that map coordinates back to the photo."""
+_MANY_ROWS = 200
+"""Minimum number of boxes that are expected to cover the whole tensor, such as the 300 of RT-DETR."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 SIZE_OUTPUT = "image_size"
@@ -153,10 +156,12 @@ def detections(
     found = read(others, Given(task, keypoints, tensor_size, is_of_photo=targets is not None))
     if not found.is_of_photo and "transform" not in outputs:
         raise lost
-    rows = found.rows.of(_kept(found.rows, score, 1.0 if found.is_final else overlap, most))
-    prototypes = found.prototypes
     size = outputs["original_size"] if targets is None else targets[::-1]
     transform = np.array([1, 1, 0, 0]) if found.is_of_photo else outputs["transform"]
+    if found.is_final:
+        _check_pixels(found, transform, size, sides)
+    rows = found.rows.of(_kept(found.rows, score, 1.0 if found.is_final else overlap, most))
+    prototypes = found.prototypes
     quads = points = None
     if rows.boxes.shape[1] == 5:
         corners = quads_of(rows.boxes)
@@ -176,6 +181,40 @@ def detections(
     stride = 1 if prototypes is None else _STRIDE
     motion = np.diag([1 / stride, 1 / stride, 1]) @ matrix_of(transform)
     return Detections(boxes, rows.scores, rows.classes, quads, points, rows.maps, motion, (height, width))
+
+
+def _check_pixels(found: Found, transform: Array, size: Array, sides: Array | None) -> None:
+    """Raise a PixprepError if boxes seem to be in pixels of the photo instead of the tensor, or the reverse.
+
+    The center of a box is inside the image, because torchvision clips boxes, and the center of a DETR's box is
+    normalized by a sigmoid.
+
+    Args:
+        found: Candidates.
+        transform: Mapping from the photo to the tensor; the identity if the boxes are in pixels of the photo.
+        size: Height and width of the photo.
+        sides: Height and width of the tensor. None: they are estimated from ``transform``, with symmetric padding or a
+            square tensor.
+    """
+    rows = found.rows.of((found.rows.scores > 0) & (found.rows.classes != PADDING))
+    middles = rows.boxes[:, :2] if rows.boxes.shape[1] == 5 else (rows.boxes[:, :2] + rows.boxes[:, 2:]) / 2
+    ends, photo = middles.max(axis=0, initial=0), np.array(size[::-1], np.float64)
+    corners = points_to_tensor(np.array([[0, 0], [1, 0], [0, 1], [1, 1]]) * photo, transform)
+    shown = corners.min(axis=0) + corners.max(axis=0)
+    limit = photo if found.is_of_photo else np.full(2, shown.max()) if sides is None else np.array(sides[::-1])
+    what = f"the centers of the boxes reach x = {ends[0]:.0f}, y = {ends[1]:.0f}"
+    if found.is_of_photo and (ends > limit * 1.02 + 1).any():
+        raise PixprepError(
+            f"{what}, but the photo has {photo[0]:.0f} x {photo[1]:.0f} pixels: original_size must be (height, width), "
+            f"and {TARGET_SIZES} (width, height)"
+        )
+    is_smaller = len(middles) >= _MANY_ROWS and (ends <= photo).all() and (1.25 * photo < shown).all()
+    if not found.is_of_photo and ((ends > limit * 1.02 + 1).any() or is_smaller):
+        raise PixprepError(
+            f"{what}, in a tensor of about {limit[0]:.0f} x {limit[1]:.0f} pixels, so they seem to be in pixels of the "
+            f"photo of {photo[0]:.0f} x {photo[1]:.0f}: RT-DETR and D-FINE return such boxes if they have the input "
+            f"{TARGET_SIZES}; pass this array (width, height) to detections"
+        )
 
 
 def _kept(rows: Rows, score: float, overlap: float, most: int) -> npt.NDArray[np.int64]:

@@ -16,6 +16,13 @@ Task = Literal["detect", "segment", "pose", "obb"]
 _IN_PIXELS = "boxes in pixels of the tensor (the coordinates seem to be normalized)"
 CANDIDATES = 1000
 """Maximum number of candidates for non-maximum suppression. The candidates with the highest scores are used."""
+_MAX_NORMALIZED = 1.5
+"""Maximum normalized coordinate of a corner: a DETR's box whose center is on the edge may be as wide as the image."""
+_MANY = 10
+"""Minimum number of boxes from which their format is inferred."""
+_DETR_NAMES = (("pred_boxes", "logits"), ("pred_boxes", "pred_logits"), ("dets", "labels"))
+"""Names of the normalized boxes and of the logits. transformers' RT-DETR has further outputs with boxes and logits of
+its encoder. The last pair is that of RF-DETR's export."""
 _LOW_SCORE = 0.01
 """Threshold that distinguishes scores from angles in radians, because most scores of a class are below it."""
 PADDING = -1
@@ -104,8 +111,8 @@ def _torchvision(outputs: Mapping[str, Array], given: Given) -> Found | None:
 
 
 def _ultralytics(outputs: Mapping[str, Array], given: Given) -> Found:
-    rows, prototypes = _exported(outputs, given.task, given.keypoints)
-    return Found(rows, prototypes, is_final=False)
+    rows, prototypes, is_finished = _exported(outputs, given.task, given.keypoints)
+    return Found(rows, prototypes, is_final=is_finished)
 
 
 def _tensorflow(outputs: Mapping[str, Array], given: Given) -> Found | None:
@@ -114,7 +121,7 @@ def _tensorflow(outputs: Mapping[str, Array], given: Given) -> Found | None:
         return None
     boxes, scores, classes, *count = (outputs[name] for name in names if name in outputs)
     most = int(count[0].ravel()[0]) if count else len(scores)
-    corners = boxes.reshape(-1, 4)[:most, [1, 0, 3, 2]] * _sides(given, "detection_boxes are normalized")
+    corners = _scaled(boxes.reshape(-1, 4)[:most, [1, 0, 3, 2]], given, "detection_boxes")
     return _rows(corners, scores.ravel()[:most], classes.ravel()[:most], "detection_boxes")
 
 
@@ -128,12 +135,14 @@ def _efficient_nms(outputs: Mapping[str, Array], _given: Given) -> Found | None:
 
 
 def _detr(outputs: Mapping[str, Array], given: Given) -> Found | None:
-    boxes = [name for name, array in outputs.items() if array.ndim == 2 and array.shape[1] == 4 and "box" in name]
-    logits = [name for name, array in outputs.items() if array.ndim == 2 and "logit" in name]
+    names = next((pair for pair in _DETR_NAMES if {*pair} <= outputs.keys()), [*outputs])
+    boxes = [name for name in names if outputs[name].ndim == 2 and outputs[name].shape[1] == 4 and name != "logits"]
+    boxes = [name for name in boxes if "box" in name or name == "dets"]
+    logits = [name for name in names if outputs[name].ndim == 2 and ("logit" in name or name == "labels")]
     if len(boxes) != 1 or len(logits) != 1 or len(outputs[boxes[0]]) != len(outputs[logits[0]]):
         return None
-    values, places = outputs[logits[0]].astype(np.float64), outputs[boxes[0]].astype(np.float64)
-    sides = _sides(given, f"{boxes[0]} are normalized")
+    values, places = outputs[logits[0]].astype(np.float64), outputs[boxes[0]].astype(np.float32)
+    _check_centers(places, boxes[0])
     is_none = (values.argmax(axis=1) == values.shape[1] - 1) & (values[:, -1] > 0)
     is_softmax = values.shape[1] > 1 and is_none.mean() >= _MOST
     if not is_softmax and values.shape[1] > 1 and (values < 0).mean() < 1 - _MOST / 5:
@@ -149,15 +158,15 @@ def _detr(outputs: Mapping[str, Array], given: Given) -> Found | None:
         scores = 1 / (1 + np.exp(-values))
         best = np.argsort(-scores, axis=None, kind="stable")[: max(len(scores), CANDIDATES)]
         queries, classes = np.unravel_index(best, scores.shape)
-    corners = convert(places[queries].astype(np.float32), "cxcywh", "xyxy") * sides
+    corners = _scaled(convert(places[queries], "cxcywh", "xyxy"), given, boxes[0])
     return _rows(corners, scores[queries, classes], classes, boxes[0])
 
 
 def _scrfd(outputs: Mapping[str, Array], given: Given) -> Found | None:
     levels: dict[int, dict[int, Array]] = {}
     for array in outputs.values():
-        if array.ndim != 2 or array.shape[1] not in (1, 4, 10):
-            return None
+        if array.ndim != 2 or array.shape[1] not in (1, 4, 10) or array.shape[1] in levels.get(len(array), {}):
+            return None  # YuNet has two arrays [n, 1] per stride, and different formulas
         levels.setdefault(len(array), {})[array.shape[1]] = array
     kinds = {tuple(sorted(level)) for level in levels.values()}
     if len(levels) != len(_STRIDES) or len(kinds) != 1 or kinds not in ({(1, 4)}, {(1, 4, 10)}):
@@ -176,7 +185,8 @@ def _scrfd(outputs: Mapping[str, Array], given: Given) -> Found | None:
         centers = (grid * stride).repeat(anchors, axis=0).astype(np.float32)
         level = levels[count]
         distances = level[4] * np.float32(stride)
-        corners = np.concatenate([centers - distances[:, :2], centers + distances[:, 2:]], axis=1)
+        ends = np.sort([centers - distances[:, :2], centers + distances[:, 2:]], axis=0)
+        corners = np.concatenate([*ends], axis=1)
         points = level[10].reshape(count, 5, 2) * np.float32(stride) + centers[:, None] if 10 in level else None
         parts.append((corners, level[1][:, 0], points))
     boxes, scores = (np.concatenate([part[index] for part in parts]) for index in (0, 1))
@@ -237,13 +247,16 @@ def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
     """Return the candidates. The caller has identified the form by the names or the shapes of the outputs.
 
     Raises:
-        PixprepError: A score is not from 0 to 1, or a class is not an integer.
+        PixprepError: A score is not from 0 to 1, a class is not an integer, or a box is not valid.
     """
     if not ((scores >= 0) & (scores <= 1)).all() or (classes != classes.round()).any() or _are_normalized(boxes):
         raise PixprepError(
             f"unsupported outputs ({name}): expected scores from 0 to 1, integer classes, and {_IN_PIXELS}"
         )
-    boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
+    if (boxes[:, :2] > boxes[:, 2:]).any():
+        raise PixprepError(
+            f"unsupported outputs ({name}): expected the corners of boxes, but right < left, or bottom < top"
+        )
     return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
 
 
@@ -258,6 +271,31 @@ def _sides(given: Given, why: str) -> F32:
             f'{why}, so the size of the tensor is needed: add {{"op": "image_size"}} before tensor, after all other ops'
         )
     return np.tile(np.array(given.size[::-1], np.float32), 2)
+
+
+def _scaled(boxes: F32, given: Given, name: str) -> F32:
+    """Convert normalized corners (n, 4) to pixels of the tensor.
+
+    Raises:
+        PixprepError: The boxes are not normalized, or the size of the tensor is not known.
+    """
+    sides = _sides(given, f"{name} are normalized")
+    if boxes.max(initial=0) > _MAX_NORMALIZED:
+        raise PixprepError(f"unsupported outputs ({name}): expected normalized boxes, not up to {boxes.max():g}")
+    return boxes * sides
+
+
+def _check_centers(boxes: F32, name: str) -> None:
+    """Raise a PixprepError if boxes (n, 4) are not cxcywh, but corners.
+
+    A width is rarely greater than the x of its center. If this is the case for all boxes, and for their heights, but
+    some of these boxes begin outside of the image, they are corners.
+    """
+    is_ordered = len(boxes) >= _MANY and (boxes[:, :2] <= boxes[:, 2:]).all()
+    if is_ordered and (boxes[:, :2] - boxes[:, 2:] / 2).min() < -0.1 * boxes.max():
+        raise PixprepError(
+            f"unsupported outputs ({name}): expected the center and the size of each box (cxcywh), not corners (xyxy)"
+        )
 
 
 def _named(outputs: Mapping[str, Array]) -> Rows:
@@ -297,8 +335,8 @@ def _named(outputs: Mapping[str, Array]) -> Rows:
 
 
 def _are_normalized(boxes: Array) -> bool:
-    """Return whether boxes are normalized: all coordinates are at most 1. Boxes that are all 0 are empty rows."""
-    return bool(0 < boxes.max(initial=0) <= 1)
+    """Return whether boxes seem to be normalized. Boxes that are all 0 are empty rows."""
+    return bool(0 < boxes[:, :4].max(initial=0) <= _MAX_NORMALIZED)
 
 
 def _miss_centers(boxes: Array, masks: Array) -> bool:
@@ -312,8 +350,8 @@ def _miss_centers(boxes: Array, masks: Array) -> bool:
 
 def _exported(
     outputs: Mapping[str, Array], task: Task | None, keypoints: tuple[int, int] | None
-) -> tuple[Rows, Array | None]:
-    """Read the candidates of an Ultralytics export, and its mask prototypes if it has any.
+) -> tuple[Rows, Array | None, bool]:
+    """Return the candidates of an Ultralytics export, its mask prototypes if any, and whether it includes NMS.
 
     Raises:
         PixprepError: The outputs are not those of an Ultralytics export.
@@ -338,7 +376,9 @@ def _exported(
     is_known = len(middle) == 2 if is_finished else 0 < len(middle) <= len(fields) < output.shape[1]
     if is_known:
         scores, classes = middle if is_finished else (middle.max(axis=0), middle.argmax(axis=0))
-        boxes = boxes if is_finished or task == "obb" else convert(boxes, "cxcywh", "xyxy")
+        if not is_finished and task != "obb":
+            _check_centers(boxes, f"{list(output.shape)}")
+            boxes = convert(boxes, "cxcywh", "xyxy")
         is_ordered = task == "obb" or bool((boxes[:, :2] <= boxes[:, 2:]).all())
         are_classes = (classes == classes.round()) & (classes >= PADDING)
         is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
@@ -362,7 +402,7 @@ def _exported(
         rows = rows._replace(keypoints=rest.reshape(len(rest), -1, dims))
     elif task == "segment":
         rows = rows._replace(weights=rest)
-    return rows, prototypes[0] if prototypes else None
+    return rows, prototypes[0] if prototypes else None, is_finished
 
 
 FORMS = (
@@ -381,7 +421,9 @@ FORMS = (
         "`det_boxes` [n, 4], `det_scores` [n], `det_classes` [n], `num_dets`",
         _efficient_nms,
     ),
-    Form("DETR, RT-DETR, Deformable DETR", "`pred_boxes` [n, 4], `logits` [n, classes], or similar names", _detr),
+    Form(
+        "DETR, RT-DETR, RF-DETR, Deformable DETR", "`pred_boxes` [n, 4], `logits` [n, classes], or similar names", _detr
+    ),
     Form("SCRFD", "for each of three strides: scores [n, 1], distances [n, 4]; keypoints [n, 10]", _scrfd),
     Form(
         "YOLO with NMS, EfficientDet",
