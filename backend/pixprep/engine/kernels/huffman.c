@@ -7,7 +7,8 @@
 #include <string.h>
 
 enum { HUFF_LOOKAHEAD = 10 };        // bits per table look-up; larger tables do not fit into the L1 cache
-enum { LONG = 1 << 7 };              // flag of entries whose code and value exceed HUFF_LOOKAHEAD bits
+enum { LONG = 1 << 7 };              // flag of entries whose value is not known from the index
+enum { MAX_LENGTH = 18 };            // maximum bits of the symbols of an entry; a refill is sufficient for three look-ups
 enum { LAST = 128 };                 // run length that marks the end of a block (EOB)
 enum { EMPTY, WITHOUT_PAIRS, COMPLETE };  // states of a derived_tbl
 enum { PADDING = 512 };              // zero bytes after the data; a block consumes at most 480 bytes
@@ -18,12 +19,13 @@ struct derived_tbl {
     int filled;  // EMPTY, WITHOUT_PAIRS or COMPLETE
     int32_t maxcode[17];    // per code length: the last code, plus 1
     int32_t valoffset[17];  // per code length: offset from a code to the index of its symbol in huffval
-    // One symbol, indexed by the next bits. From the lowest bit: 8 bits of length, 8 of coefficients to advance, 16 of
-    // value.
+    // One symbol, indexed by the next bits. From the lowest bit: 8 bits of length, 8 of coefficients to advance (AC) or of
+    // the shift for `complete` (DC), 16 of value.
     // With LONG set: the code's length, or 0 if the code is longer than the index, and the symbol.
     uint32_t one_symbol[1 << HUFF_LOOKAHEAD];
-    // Two symbols. The low half describes both together, with the value of the first. The high half has 8 bits for the run of
-    // zeros before the first, 8 for the length of the first, and 16 for the value of the second.
+    // Two symbols, or one whose value extends beyond the index. The low half describes both together, with the value of the
+    // first. The high half has 8 bits for the run of zeros before the first, 8 for the length of the first, 8 for the value
+    // of the second, and 8 for the shift for `complete`.
     uint64_t two_symbols[1 << HUFF_LOOKAHEAD];
 };
 
@@ -56,6 +58,16 @@ static const uint8_t jpeg_natural_order[256] = {
 
 // EXTEND of T.81: the signed value of `size` additional bits.
 static inline int extend(int bits, int size) { return size && !(bits >> (size - 1)) ? bits - (1 << size) + 1 : bits; }
+// The value field of an entry whose index contains only the first `known` of `size` additional bits. The others count as 0
+// until `complete` adds them. The first bit determines the sign, so this is also correct for negative values.
+static inline uint32_t begin_of_value(int bits, int known, int size) {
+    return (uint32_t)extend(bits << (size - known), size) << 16;
+}
+// The shift for `complete` of a value with `count` additional bits after the index.
+static inline uint64_t shift_of(int count) { return 63 - count; }
+static inline int complete(uint64_t word, uint64_t entry, int shift) {
+    return (int16_t)(entry >> 16) + (int)(word << HUFF_LOOKAHEAD >> 1 >> shift);
+}
 // Run of zeros before the coefficient of an AC symbol; LAST for EOB.
 static inline int run_of(int symbol) { return symbol & 15 || symbol == 0xF0 ? symbol >> 4 : LAST; }
 
@@ -73,23 +85,36 @@ static int make_derived_tbl(struct derived_tbl *table, const struct huff_tbl *fr
             if (count > 255 || code >> length) return 0;
             const int symbol = from->huffval[count], size = is_dc ? symbol : symbol & 15, free = HUFF_LOOKAHEAD - length;
             if (size > 15) return 0;
-            const uint32_t entry = (length + size) | (run_of(symbol) + 1) << 8, is_long = LONG | length << 8 | symbol << 16;
+            const uint32_t entry = (length + size) | (is_dc ? shift_of(0) : (uint64_t)run_of(symbol) + 1) << 8;
+            const uint32_t is_long = LONG | length << 8 | symbol << 16;
             const int is_run = !is_dc && !size && symbol && symbol != 0xF0;  // EOB1 to EOB14, which have additional bits
             for (int rest = 0; free >= 0 && rest < 1 << free; ++rest)
                 table->one_symbol[code << free | rest] =
-                    size > free || is_run ? is_long : entry | (uint32_t)extend(rest >> (free - size), size) << 16;
+                    is_dc && free && size > free
+                        ? (length + size) | shift_of(size - free) << 8 | begin_of_value(rest, free, size)
+                    : size > free || is_run ? is_long
+                                            : entry | (uint32_t)extend(rest >> (free - size), size) << 16;
         }
         table->maxcode[length] = code;
     }
     for (int i = 0; i < 1 << HUFF_LOOKAHEAD && has_pairs; ++i) {
         const uint32_t first = table->one_symbol[i];
+        uint64_t *to = &table->two_symbols[i];
+        if (first & LONG) {
+            const int length = first >> 8 & 63, symbol = first >> 16, size = symbol & 15, known = HUFF_LOOKAHEAD - length;
+            const uint64_t total = length + size, run = symbol >> 4;
+            *to = first;
+            if (length && known && size > known && total <= MAX_LENGTH)
+                *to = total | (run + 1) << 8 | begin_of_value(i & ((1 << known) - 1), known, size) | run << 32 | total << 40 |
+                      shift_of(size - known) << 56;
+            continue;
+        }
         const uint32_t second = table->one_symbol[i << (first & 63) & ((1 << HUFF_LOOKAHEAD) - 1)];
         const uint64_t length = first & 63, run = (first >> 8 & 255) - 1;
-        table->two_symbols[i] = first;
-        if (first & LONG) continue;
-        table->two_symbols[i] |= length << 40 | (run == LAST ? 0 : run << 32);
-        if (run != LAST && !(second & LONG) && length + (second & 63) <= HUFF_LOOKAHEAD)
-            table->two_symbols[i] += (second & 0xffff) | (uint64_t)(second >> 16) << 48;
+        const int value = (int16_t)(second >> 16);
+        *to = first | length << 40 | (run == LAST ? 0 : run << 32) | shift_of(0) << 56;
+        if (run != LAST && !(second & LONG) && length + (second & 63) <= HUFF_LOOKAHEAD && value == (int8_t)value)
+            *to += (second & 0xffff) | (uint64_t)(uint8_t)value << 48;
     }
     table->filled = has_pairs ? COMPLETE : WITHOUT_PAIRS;
     return 1;
@@ -158,7 +183,7 @@ static inline int decode_block(struct bit_reader *r, const struct derived_tbl *d
                                int32_t *last_dc_val, int16_t *block) {
     fill_bit_buffer(r);
     uint64_t entry = dc_table->one_symbol[peek_bits(r, HUFF_LOOKAHEAD)];
-    int symbol = 0, value = (int16_t)(entry >> 16);
+    int symbol = 0, value = complete(r->word, entry, entry >> 8 & 63);
     if (entry & LONG) {
         if ((symbol = read_symbol(r, dc_table, entry)) < 0) return 0;
         value = read_value(r, symbol);
@@ -171,6 +196,7 @@ static inline int decode_block(struct bit_reader *r, const struct derived_tbl *d
         _Pragma("GCC unroll 3") for (int looked = 0; looked < 3 && k < BLOCK; ++looked) {
             entry = ac_table->two_symbols[peek_bits(r, HUFF_LOOKAHEAD)];
             if (__builtin_expect(entry & LONG, 0)) {
+                fill_bit_buffer(r);
                 if ((symbol = read_symbol(r, ac_table, entry)) < 0) return 0;
                 k += run_of(symbol);
                 block[jpeg_natural_order[k++]] = read_value(r, symbol & 15);
@@ -179,8 +205,8 @@ static inline int decode_block(struct bit_reader *r, const struct derived_tbl *d
             first = k + (entry >> 32 & 255);
             k += entry >> 8 & 255;
             // If the entry has only one symbol, this writes 0 to the coefficient that the next line sets.
-            block[jpeg_natural_order[k - 1]] = entry >> 48;
-            block[jpeg_natural_order[first]] = entry >> 16;
+            block[jpeg_natural_order[k - 1]] = (int8_t)(entry >> 48);
+            block[jpeg_natural_order[first]] = complete(r->word, entry, entry >> 56);
             if (__builtin_expect(first >= BLOCK - 1, 0)) {  // the second symbol belongs to the next block
                 drop_bits(r, entry >> 40 & 63);
                 return first == BLOCK - 1;
@@ -248,7 +274,7 @@ void start_huffman_pass(struct jpeg_decompress_struct *jpeg) {
 static inline int decode_dc_first(struct bit_reader *r, const struct derived_tbl *table, int32_t *last_dc_val, int Al, int16_t *block) {
     fill_bit_buffer(r);
     const uint64_t entry = table->one_symbol[peek_bits(r, HUFF_LOOKAHEAD)];
-    int value = (int16_t)(entry >> 16);
+    int value = complete(r->word, entry, entry >> 8 & 63);
     if (entry & LONG) {
         const int symbol = read_symbol(r, table, entry);
         if (symbol < 0) return 0;
