@@ -74,9 +74,6 @@ AHEAD = 16
 """Number of images whose headers are read, and whose placements are computed, before the first of them is decoded. If
 this Python code alternated with decoding, it would take four times as long, because decoding evicts its data from the
 caches of the core."""
-MIN_PIXELS = 128 * 256
-"""Minimum number of pixels of a JPEG that ``turbo.decode_part`` decodes. At 128 x 170 pixels, it takes as long as
-simplejpeg. Smaller images take longer than with simplejpeg, whose calls have less overhead."""
 MIN_SAVED_PIXELS = 128 * 128
 """Minimum number of pixels that decoding only a region of a JPEG must save. At 320 x 240, decoding the region for a
 center crop of 224 saves 30,000 pixels and 14 % of the time."""
@@ -167,7 +164,7 @@ class CpuDecoder:
             if header is None:
                 return Read(encoded, place, name)
             placed = place(*header.size(is_upright=self._plan.apply_exif_orientation))
-            is_large = header.height * header.width >= MIN_PIXELS
+            is_large = header.height * header.width > MIN_SAVED_PIXELS
             part = None if is_whole or not is_large or self._options.is_fast_chroma else self._plan.part(placed)
             return Read(encoded, place, name, header, placed, part)
         except ImageError as error:
@@ -229,7 +226,7 @@ class CpuDecoder:
         rows, columns = -(-header.height // denominator), -(-header.width // denominator)
         buffer = memory.buffer(rows * columns * (1 if self._is_gray else 4)).reshape(rows, columns, -1)
         area, everything = header.height * header.width, (0, 0, placed.height, placed.width)
-        if denominator == 1 and area >= MIN_PIXELS and is_plain(header):
+        if denominator == 1 and is_plain(header):
             part = part or everything
             if area - (part[2] - part[0]) * (part[3] - part[1]) < MIN_SAVED_PIXELS:
                 part = everything
