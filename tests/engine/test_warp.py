@@ -50,6 +50,34 @@ def plan_of(*ops):
 # ---------------------------------------------------------------------------------------------------- exact pixels
 
 
+@pytest.mark.parametrize("how", FILTERS)
+@pytest.mark.parametrize("size", [(40, 50), (1, 7), (9, 1)])
+def test_a_warp_like_scipy_equals_its_formula(size, how):
+    """As a negative control, pixels are also interpolated beyond the border, where SciPy has only the fill color."""
+    (height, width), (rows, columns) = size, (24, 37)
+    photo, matrix = noise(*size), ((0.75, -0.5, 1.5), (0.25, 0.5, -2.0))
+    (a, b, c), (d, e, f) = matrix
+    across, down = np.meshgrid(np.arange(columns, dtype=float), np.arange(rows, dtype=float))
+    x, y = (b * down + c) + a * across, (e * down + f) + d * across
+    is_inside = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
+    x, y = x.clip(0, width - 1), y.clip(0, height - 1)
+    if how == "nearest":
+        expected = photo[np.floor(y + 0.5).astype(int), np.floor(x + 0.5).astype(int)]
+    else:
+        i, j = np.floor(x).astype(int), np.floor(y).astype(int)
+        left, upper = 1 - (x - i), 1 - (y - j)
+        expected = np.zeros((rows, columns, 3))
+        for row, weight in ((j, upper), (np.minimum(j + 1, height - 1), 1 - upper)):
+            for column, other in ((i, left), (np.minimum(i + 1, width - 1), 1 - left)):
+                expected += photo[row, column] * weight[:, :, None] * other[:, :, None]
+        expected = np.floor(expected + 0.5)
+    op = pp.warp(matrix=matrix, inverse_map=True, height=rows, width=columns, filter=how, fill=FILL, like="scipy")
+    result = pixels(op, photo=photo)
+    assert np.array_equal(result, np.where(is_inside[:, :, None], expected, FILL))
+    assert not np.array_equal(result, expected)
+    assert is_inside.any()
+
+
 @pytest.mark.parametrize("like", LIKES)
 @pytest.mark.parametrize("how", FILTERS)
 @pytest.mark.parametrize("turns", [-1, 0, 1, 2, 3, 5])

@@ -133,6 +133,11 @@ def every_step(height, width, channels):
             if len(matrix) == 6:
                 yield f"warp, {name}, {way}, {mode}, dali", Warp(matrix, *window, fill, way, "dali", None, mode)
         yield f"warp without a fill, {way}, dali", Warp(TURNED, (height, width), 0, 0, height, width, None, way, "dali")
+    for way in WARPS["scipy"].filters:
+        for name, matrix in matrices(height, width).items():
+            if len(matrix) == 6:
+                warp = Warp(matrix, (height + 9, width + 50), 2, 7, height, width + 30, fill, way, "scipy")
+                yield f"warp, {name}, {way}, scipy", warp
     for rows, columns in ((1, 3), (5, 1), (7, 2 * width + 5)):
         kernel = {"rows": gaussian(rows), "columns": gaussian(columns)}
         yield f"blur of {rows} x {columns}, opencv", Filter("blur", "opencv", **kernel)

@@ -14,6 +14,7 @@ from pixprep.importers.transformers.processor import ImageProcessor
 from support.images import png, scene
 from support.importing import refusal
 
+VITPOSE = {"image_processor_type": "VitPoseImageProcessor"}
 QWEN = {"image_processor_type": "Qwen2VLImageProcessor"}
 
 
@@ -92,6 +93,34 @@ def test_keyword_arguments_that_are_not_supported_are_named():
     recognizer = ImageProcessor({"image_processor_type": "PPOCRV6SmallRecImageProcessor"})
     with pytest.raises(PipelineError, match="several images, whose sizes depend on each other in this class: not"):
         recognizer([scene(30, 40), scene(30, 40)])
+
+
+@pytest.mark.parametrize(
+    ("boxes", "message"),
+    [
+        ((), "a list of boxes with left, top, width and height, not None"),
+        (([],), "not 0 lists"),
+        (([[1, 2, 3, 4]],), "'int' object is not subscriptable"),
+        (([[[1, 2, 3]]],), r"not \[1.0, 2.0, 3.0\]"),
+        (([[["left", 2, 3, 4]]],), "could not convert string to float: 'left'"),
+        (([np.ones((2, 4), np.float16)],), "boxes of float16: not supported by pixprep; pass original="),
+        (([[]],), "the images have no boxes: pass at least one box"),
+        (([[[1, 2, 3, 4]]], 5), "further positional arguments: not supported"),
+    ],
+)
+def test_missing_and_invalid_boxes_are_refused(boxes, message):
+    with pytest.raises(PipelineError, match=f"^VitPoseImageProcessor: .*{message}"):
+        ImageProcessor(VITPOSE)(scene(30, 40), *boxes)
+
+
+def test_an_invalid_box_raises_with_the_number_of_its_image():
+    boxes = [[], [[1, 2, 30, 40], [900, 2, 3, 4]]]
+    with pytest.raises(
+        ImageError, match=r"^\[DOES_NOT_FIT\] image 2 of 2: \"boxes\", row 2 of 2: the region is outside"
+    ):
+        ImageProcessor(VITPOSE, threads=1)([scene(30, 40)] * 2, boxes=boxes)
+    (image,) = ImageProcessor(VITPOSE).fetch_images([png(scene(30, 40))])
+    assert image.size == (40, 30)
 
 
 def test_the_original_is_called_if_the_configuration_is_not_supported(monkeypatch):

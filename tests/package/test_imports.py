@@ -126,6 +126,7 @@ HOMES = {
     "PyNvVideoCodec": {"gpu.nvdec"},
     "pytriton": set(),  # pixprep searches for this package, but never imports it
     "ray": {"cluster.ray"},
+    "scipy": {"importers.verify.twins"},
     "simplejpeg": {"engine.decoders.turbo"},
     "tensorflow": {"training.frameworks.tensorflow", "importers.verify.originals"},
     "tensorrt_rtx_bindings": {"serving.repository.tensorrt_trial"},

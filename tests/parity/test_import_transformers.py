@@ -21,6 +21,7 @@ from support.compare import assert_close
 from support.hub_configs import EXACT, REFUSED, clip, detr, efficientnet, vit
 from support.images import noise, others, photo, png, read, scene, with_exif
 from support.importing import ours, photos, refusal
+from support.processors import boxes_for
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its importer was not compared", allow_module_level=True)
@@ -55,7 +56,7 @@ def theirs(config, backend, images):
     processor = processor_class(config, backend).from_dict(config)
     converts = processor.do_convert_rgb and not isinstance(processor, CONVERTS_NO_IMAGE)
     loaded = [read(image) if converts else load_image(read(image)) for image in images]
-    results = [processor(image, return_tensors="np") for image in loaded]
+    results = [processor(image, return_tensors="np", **boxes_for(processor)) for image in loaded]
     tensors = [np.asarray(each if isinstance(each, np.ndarray) else each["pixel_values"])[0] for each in results]
     return [tensor[0] if tensor.ndim == 4 and len(tensor) == 1 else tensor for tensor in tensors]  # one frame of a clip
 

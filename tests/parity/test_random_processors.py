@@ -28,7 +28,7 @@ from pixprep.importers.transformers.patches import PATCHED
 from pixprep.pipeline.ops import Decode, Patches, Tiles, changed
 from support.compare import assert_close
 from support.images import noise, read, scene
-from support.processors import LEFT_OUT, SMALL, drawn, outputs_of
+from support.processors import LEFT_OUT, SMALL, drawn, inputs_for, outputs_of
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: random configurations of its processors were not compared", allow_module_level=True)
@@ -153,8 +153,10 @@ def compare(name, own, pipeline, sizes=SIZES):
     """Compare all outputs of a configuration; return the numbers of equal and rejected photos."""
     counts = Counter()
     with Engine(pipeline, threads=2) as engine:
-        batch = engine.run_batch([photo(size) for size in sizes])
+        batch = engine.run_batch([photo(size) for size in sizes], inputs=inputs_for(pipeline, len(sizes)))
     for index, size in enumerate(sizes):
+        if type(own).__name__ == "VitPoseImageProcessorPil" and size[0] <= 3:
+            continue  # the class mistakes the rows for channels
         expected = result(own, photo(size))
         if isinstance(expected, Exception):
             counts["rejected by the class"] += 1

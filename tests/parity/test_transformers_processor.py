@@ -18,6 +18,7 @@ from pixprep.importers.transformers.classes import FIXED
 from pixprep.importers.transformers.processor import ImageProcessor
 from support.hub_configs import TILED
 from support.images import jpeg, noise, png, read, scene
+from support.processors import boxes_for
 
 if find_spec("transformers") is None or find_spec("torchvision") is None:
     pytest.skip("NO TRANSFORMERS: its batches were not compared", allow_module_level=True)
@@ -108,11 +109,12 @@ def test_a_batch_equals_that_of_the_class(case, backend):
     compared = 0
     for count in (1,) if FORMS[name].is_alone else (1, 2, 5):
         for form in (None, "np", "pt"):
-            expected = result(own, images(count), return_tensors=form)
+            boxes = boxes_for(own, count)
+            expected = result(own, images(count), return_tensors=form, **boxes)
             if isinstance(expected, UnboundLocalError):
                 assert FAILS[name] == backend
                 continue
-            actual = result(ours, images(count), return_tensors=form)
+            actual = result(ours, images(count), return_tensors=form, **boxes)
             if isinstance(expected, Exception):
                 assert isinstance(actual, ValueError), (count, form, expected)
                 continue

@@ -265,6 +265,7 @@ def test_objects_are_the_regions_of_a_pipeline():
     assert np.array_equal(found.regions("box"), found.boxes)
     assert found.regions("points").shape == (2, 5, 2)
     left, top, right, bottom = found.boxes[0]
+    assert found.regions("xywh")[0].tolist() == [left, top, right - left, bottom - top]
     corners = [[left, top], [right, top], [right, bottom], [left, bottom]]
     assert found.regions("quad")[0].tolist() == corners
     row = np.float32([*MIDDLES[0], 0.9, 0, 0.0])  # a rotated box with angle 0

@@ -9,6 +9,7 @@ import pytest
 
 from pixprep import Engine, Pipeline, PipelineError
 from support.images import jpeg, noise, photo, png, read, scene, with_exif
+from support.processors import inputs_for
 
 
 @cache
@@ -35,7 +36,7 @@ def awkward(sizes):
 def ours(pipeline, images):
     """Return the pipeline's tensor for each image."""
     with Engine(pipeline) as engine:
-        return engine.run(images)
+        return engine.run(images, inputs=inputs_for(pipeline, len(images)))
 
 
 def refusal(importer, *arguments, **options):

@@ -31,7 +31,7 @@ from pixprep.plan.steps.levels import (
     Tone,
 )
 from pixprep.plan.steps.warps import Warp
-from pixprep.spec import ColorLike, PaddingMode
+from pixprep.spec import ColorLike, PaddingMode, WarpLike
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,8 @@ def _with_all_steps(placement: Placement, plan: TensorPlan) -> Placement:
         numbers = (*motion, 1.0) if len(motion) > 6 else motion
         ways = WARPS["opencv"].filters
         steps += [Warp(numbers, size, 0, 0, *size, fill, way, "opencv", padding_mode=mode) for way in ways]
-    steps += [Warp(_MOTIONS[0], size, 0, 0, *size, fill, way, "dali") for way in WARPS["dali"].filters]
+    others: tuple[WarpLike, ...] = ("dali", "scipy")
+    steps += [Warp(_MOTIONS[0], size, 0, 0, *size, fill, way, like) for like in others for way in WARPS[like].filters]
     steps += [Filter("blur", "opencv", rows=(0.25, 0.5, 0.25), columns=(0.125, 0.25, 0.25, 0.25, 0.125))]
     steps += [ColorMatrix((0.6, -0.2, 0.5, 9.0, 0.1, 1.2, -0.4, 3.0, 0.3, 0.3, 0.3, -20.0))]
     steps += [Blend("own", 1.25, "opencv"), Blend("mean", 0.75, "opencv"), shifted_hsv(-20.5, 30, -9)]

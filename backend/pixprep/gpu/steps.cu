@@ -298,6 +298,23 @@ __device__ static inline void warp_dali(const struct LevelStep &step, const stru
         pixel[k] = bilinear_dali(corners[0][k], corners[1][k], corners[2][k], corners[3][k], dx, dy);
 }
 
+__device__ static inline void warp_scipy(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
+    double source[2];
+    source_scipy(step.matrix, x, y, source);
+    double from_x = source[0], from_y = source[1];
+    bool is_inside = from_x >= 0 && from_x <= image.width - 1 && from_y >= 0 && from_y <= image.height - 1;
+    if (step.kind == LEVEL_WARP_SCIPY_NEAREST) {
+        read_or_fill(step, image, is_inside ? (int)(from_y + 0.5) : -1, is_inside ? (int)(from_x + 0.5) : -1, pixel);
+        return;
+    }
+    int i = is_inside ? (int)from_x : 0, j = is_inside ? (int)from_y : 0;
+    for (int c = 0; c < CHANNELS; ++c) {
+        int level = bilinear_scipy(image.level(j, i, c), image.level(j, i + 1, c), image.level(j + 1, i, c),
+                                   image.level(j + 1, i + 1, c), from_x - i, from_y - j);
+        pixel[c] = is_inside ? level : fill_value(step, c);
+    }
+}
+
 // Compute one pixel of OpenCV's warp. Positions are in units of 1/32 pixel or, for nearest-neighbor filters, in pixels.
 __device__ static inline void warp_opencv(const struct LevelStep &step, const struct Levels &image, int y, int x, int *pixel) {
     const double *m = step.matrix;
@@ -390,7 +407,8 @@ __device__ static inline void compute_pixel(const struct LevelStep &step, const 
         break;
     }
     default:
-        if (step.kind >= LEVEL_WARP_OPENCV_NEAREST) warp_opencv(step, image, step.top + y, step.left + x, pixel);
+        if (step.kind >= LEVEL_WARP_SCIPY_NEAREST) warp_scipy(step, image, step.top + y, step.left + x, pixel);
+        else if (step.kind >= LEVEL_WARP_OPENCV_NEAREST) warp_opencv(step, image, step.top + y, step.left + x, pixel);
         else if (step.kind >= LEVEL_WARP_DALI_NEAREST) warp_dali(step, image, step.top + y, step.left + x, pixel);
         else if (step.kind >= LEVEL_WARP_TORCHVISION_NEAREST) warp_torchvision(step, image, step.top + y, step.left + x, pixel);
         else warp_pillow(step, image, step.top + y, step.left + x, pixel);

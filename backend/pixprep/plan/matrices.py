@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +119,42 @@ def of_box(center: F32, sides: F32, degrees: float, height: int, width: int) -> 
         x, y = points[0] - points[1]
         points[2] = points[1] + np.array([-y, x])
     return affine(source.tolist(), target.tolist())
+
+
+def unbiased(box: npt.NDArray[Any], padding: float, height: int, width: int) -> Matrix | None:
+    """Return the affine matrix that maps a region around a person to an image without a shift by half a pixel.
+
+    The sides of the box are multiplied by ``padding`` after the shorter side is enlarged to the aspect ratio of the
+    image. The corners of this region are mapped to the centers of the four corner pixels of the image (Huang et al.,
+    "The Devil is in the Details: Delving into Unbiased Data Processing for Human Pose Estimation", 2020). The formulas
+    and their rounding are those of ``VitPoseImageProcessor`` of transformers 5 with NumPy 2. This class divides the
+    sides by 200, rounds them to float32, and multiplies them by 200 again.
+
+    Args:
+        box: Left, top, width and height of the box, float32 or float64 (4,). The operations that precede the rounding
+            to float32 are computed in this dtype.
+        padding: Factor by which the sides are multiplied.
+        height: Height of the image in pixels, at least 2.
+        width: Width of the image in pixels, at least 2.
+
+    Returns:
+        The six numbers of the matrix, or None if the box is empty.
+    """
+    number, single = box.dtype.type, np.float32
+    left, top, wide, high = box
+    ratio, half = number(width / height), number(0.5)
+    center = np.array([left + wide * half, top + high * half], single)
+    if wide > ratio * high:
+        high = wide / ratio
+    else:
+        wide = ratio * high
+    sides = np.array([wide / number(200), high / number(200)], single) * single(padding) * single(200)
+    if not sides.all():
+        return None
+    scales = np.array([width - 1, height - 1]) / sides.astype(np.float64)
+    shifts = (scales * (sides * single(0.5) - center)).astype(single)
+    (a, e), (c, f) = scales.astype(single).tolist(), shifts.tolist()
+    return (a, 0.0, c, 0.0, e, f)
 
 
 def _solved(rows: list[list[float]]) -> list[float] | None:

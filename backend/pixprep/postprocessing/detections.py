@@ -67,18 +67,21 @@ class Detections:
     transform: npt.NDArray[np.float64]
     size: tuple[int, int]
 
-    def regions(self, kind: Literal["box", "quad", "points"]) -> F32:
+    def regions(self, kind: Literal["box", "xywh", "xywh64", "quad", "points"]) -> F32:
         """Return the objects as rows for an input of a pipeline.
 
         Args:
-            kind: ``box``: boxes (n, 4). ``quad``: corners (n, 4, 2), clockwise from the upper left corner. ``points``:
-                keypoints (n, k, 2).
+            kind: ``box``: left, top, right and bottom, (n, 4). ``xywh`` and ``xywh64``: left, top, width and height,
+                (n, 4). ``quad``: corners (n, 4, 2), clockwise from the upper left corner. ``points``: keypoints
+                (n, k, 2).
 
         Raises:
             PixprepError: The model does not return keypoints.
         """
         if kind == "box":
             return self.boxes
+        if kind in ("xywh", "xywh64"):
+            return np.hstack([self.boxes[:, :2], self.boxes[:, 2:] - self.boxes[:, :2]])
         if kind == "quad" and self.quads is not None:
             return self.quads[:, [2, 1, 0, 3]]  # ``quads_of`` begins with the lower right corner
         if kind == "quad":

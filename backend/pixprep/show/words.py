@@ -75,7 +75,7 @@ def _leaves(plan: Plan, label: str = "") -> Iterator[tuple[str, Plan]]:
 
 def _rows(spec: InputSpec, plan: Plan) -> str:
     """Describe what the rows of a numeric input refer to, such as one box or one image per row."""
-    if spec.kind == "box":
+    if spec.kind in ("box", "xywh", "xywh64"):
         return " in pixels of the decoded image, one tensor per box"
     return ", one row per box" if plan.takes_boxes else ", one row per image"
 

@@ -305,6 +305,18 @@ INLINE int bilinear_dali(int a, int b, int c, int d, float dx, float dy) {
     return (int)value + (value - (float)(int)value >= 0.5f);
 }
 
+// Map an output position to the input position, (x, y), as SciPy does, in float64.
+INLINE void source_scipy(const double *m, vdouble x, vdouble y, vdouble *position) {
+    for (int axis = 0; axis < 2; ++axis, m += 3) position[axis] = (y * m[1] + m[2]) + x * m[0];
+}
+
+// SciPy's interpolation of order 1 between a and b in the upper row and c and d in the lower row, rounded half up.
+INLINE vint bilinear_scipy(vint a, vint b, vint c, vint d, vdouble dx, vdouble dy) {
+    vdouble left = 1.0 - dx, right = 1.0 - left, upper = 1.0 - dy, lower = 1.0 - upper;
+    vdouble sum = TO_DOUBLE(a) * upper * left + TO_DOUBLE(b) * upper * right;
+    return TO_INT(sum + TO_DOUBLE(c) * lower * left + TO_DOUBLE(d) * lower * right + 0.5);
+}
+
 // Replace a counter of four words by the output of Philox4x32-10.
 INLINE void philox(vuint *counter, unsigned first_key, unsigned second_key) {
 #ifdef __cplusplus

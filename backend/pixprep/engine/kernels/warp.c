@@ -1,4 +1,4 @@
-// Warps with the arithmetic of Pillow, torchvision and DALI, which plan/profiles describes.
+// Warps with the arithmetic of Pillow, torchvision, DALI and SciPy, which plan/profiles describes.
 #include <math.h>
 
 #include "warp.h"
@@ -101,6 +101,29 @@ INLINE vuint warp_torchvision(const struct image *image, const struct warp *n, v
     return result;
 }
 
+INLINE vuint warp_scipy(const struct image *image, const struct warp *n, vint column, vint row, int is_nearest) {
+    const double last_column = image->width - 1, last_row = image->height - 1;
+    vdouble source[2];
+    source_scipy(n->matrix, TO_DOUBLE(column), TO_DOUBLE(row), source);
+    vdouble x = source[0], y = source[1];
+    vint inside = __builtin_convertvector((x >= 0) & (x <= last_column) & (y >= 0) & (y <= last_row), vint);
+    x = SELECT(x > 0, x, 0.0);
+    y = SELECT(y > 0, y, 0.0);
+    x = SELECT(x < last_column, x, last_column);
+    y = SELECT(y < last_row, y, last_row);
+    if (is_nearest) return SELECT(inside, read_pixels(image, TO_INT(x + 0.5), TO_INT(y + 0.5)), image->fill);
+    vint left = TO_INT(x), top = TO_INT(y);
+    vdouble dx = x - TO_DOUBLE(left), dy = y - TO_DOUBLE(top);
+    // To the right of the last column and below the last row, the weights are 0.
+    pixel_pairs upper = load_pairs(image, left, top), lower = load_pairs(image, left, clamp_position(top + 1, image->height));
+    const int next = 8 * image->column_stride;
+    vuint a = pixel_of(upper, 0), b = pixel_of(upper, next), c = pixel_of(lower, 0), d = pixel_of(lower, next), result = {0};
+    for (int k = 0; k < image->channels; ++k)
+        result |= (vuint)bilinear_scipy(channel_of(a, k), channel_of(b, k), channel_of(c, k), channel_of(d, k), dx, dy)
+                  << (8 * k);
+    return SELECT(inside, result, image->fill);
+}
+
 // Pillow's affine nearest-neighbor warp, with positions in units of 1/65536 in 32 bits.
 INLINE vuint warp_pillow_fixed(const struct image *image, const struct warp *n, vint column, vint row) {
     vuint out_x = (vuint)column, out_y = (vuint)row;
@@ -125,6 +148,8 @@ INLINE void warp_image(const struct warp *arguments, enum warps arithmetic, int 
             if (arithmetic == WARP_PILLOW_FIXED) result = warp_pillow_fixed(&image, &n, column, row);
             else if (is_torchvision)
                 result = warp_torchvision(&image, &n, column, row, index, arithmetic == WARP_TORCHVISION_NEAREST);
+            else if (arithmetic == WARP_SCIPY_NEAREST || arithmetic == WARP_SCIPY_BILINEAR)
+                result = warp_scipy(&image, &n, column, row, arithmetic == WARP_SCIPY_NEAREST);
             else result = warp_pillow(&image, &n, column, row, arithmetic);
             write_pixels(n.out + index * (channels == 1 ? 1 : 4), result, LANES, channels);
         }
@@ -203,6 +228,8 @@ KERNEL void warp(const struct warp *n) {
     case WARP_TORCHVISION_BILINEAR: return FOR_TRANSFORM(warp_image, n, WARP_TORCHVISION_BILINEAR, 0);
     case WARP_DALI_NEAREST: return warp_dali(n, 1);
     case WARP_DALI_BILINEAR: return warp_dali(n, 0);
+    case WARP_SCIPY_NEAREST: return FOR_LAYOUT(warp_image, n, WARP_SCIPY_NEAREST, 1, 0);
+    case WARP_SCIPY_BILINEAR: return FOR_LAYOUT(warp_image, n, WARP_SCIPY_BILINEAR, 0, 0);
     case WARP_OPENCV_NEAREST:
     case WARP_OPENCV_BILINEAR:
     case WARP_OPENCV_BICUBIC: return remap(n);

@@ -34,6 +34,7 @@ from pixprep.importers.transformers.classes import (
     NEEDED,
     ONLY_PIL,
     PAIRS,
+    PERSONS,
     REASONS,
     UNUSED,
     VIDEO_OUTPUTS,
@@ -57,6 +58,7 @@ from pixprep.pipeline.ops import (
     SlicePatches,
     Tensor,
     Tiles,
+    Warp,
     changed,
 )
 from pixprep.pipeline.pipeline import Pipeline
@@ -335,8 +337,13 @@ def _padded_size(fields: Fields, processor: str, geometry: Sequence[Op]) -> Side
 
 
 def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
-    """Return the ops for the resize and the centre crop of an image processor."""
+    """Return the ops for the resize and the centre crop of an image processor, or for its warp of boxes."""
     ops: list[Op] = []
+    if processor == PERSONS:
+        height, width = (*_sides(fields, "size", is_square=fields.flag("default_to_square")), 1)[:2]
+        if min(height, width) < 2:
+            fields.refuse("size", "must have a height and a width of at least 2 pixels")
+        return [Warp(box="boxes", box_format="xywh64", align_corners=True, height=height, width=width, like="scipy")]
     known_size: Sides = ()  # (height, width), only the shorter side, or () if neither is known
     is_without_crop = processor == "SamImageProcessor" or (processor in NO_PIL_CROP and backend == "pil")
     if is_without_crop and fields.flag("do_center_crop"):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.engine.batch import Batch
-from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES, PAIRS
+from pixprep.importers.transformers.classes import DEFAULTS, DETRS, DPTS, FRAMES, PAIRS, PERSONS
 from pixprep.importers.transformers.patches import PATCHED
 from pixprep.importers.transformers.sizes import SIZED
 from pixprep.plan.output_plans import NumbersPlan
@@ -72,6 +72,7 @@ class Form(NamedTuple):
             the other images.
         is_bare: Whether the class returns the pixel values themselves instead of a ``BatchFeature``.
         is_array: Whether outputs with numbers are arrays even without ``return_tensors``, unless they are ``listed``.
+        takes_boxes: Whether the class requires the boxes of each image, and returns one array per box.
         splits: Whether the class always returns the numbers of rows and columns of tiles, and a mask of the tiles.
         shared: Outputs whose value is the same in every batch. They are added to the outputs of the pipeline, and
             replace outputs with the same name.
@@ -89,6 +90,7 @@ class Form(NamedTuple):
     is_alone: bool = False
     is_bare: bool = False
     is_array: bool = False
+    takes_boxes: bool = False
     splits: bool = False
     shared: Mapping[str, Any] = {}
     listed: tuple[str, ...] = ()
@@ -269,6 +271,7 @@ FORMS: dict[str, Form] = {
     "Ovis2ImageProcessor": Form("listed"),
     **dict.fromkeys(PAIRS, Form("pairs")),
     "Phi4MultimodalImageProcessor": Form("tiles", pads=True, is_array=True),
+    PERSONS: Form(takes_boxes=True),
     "PixtralImageProcessor": Form(stacks=_BOTH),
     "RfDetrImageProcessor": _DETR,
     "Siglip2ImageProcessor": Form(),

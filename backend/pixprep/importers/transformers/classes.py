@@ -110,7 +110,11 @@ CODEBOOK: dict[str, Any] = {
 }
 TILES = {"crop_to_patches": False, "min_patches": 1, "max_patches": 12}
 
+PERSONS = "VitPoseImageProcessor"
+"""Class that receives boxes of persons with each image, and crops them with SciPy."""
+
 FIXED: dict[str, dict[str, Any]] = {
+    PERSONS: {"do_affine_transform": True, "normalize_factor": 200.0, "do_resize": False},
     "Qwen2VLVideoProcessor": {"cap_pixels_per_frame": False},
     "Qwen3VLVideoProcessor": {"cap_pixels_per_frame": False},
     "DonutImageProcessor": {"do_align_long_axis": False},
@@ -212,6 +216,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "Tipsv2ImageProcessor": TIPS,
     "VideoMAEImageProcessor": class_fields((224,), BILINEAR, HALF, 224),
     "ViTImageProcessor": class_fields((224, 224), BILINEAR, HALF),
+    PERSONS: class_fields((256, 192), BILINEAR, IMAGENET, do_resize=None)
+    | {"resample": None, "do_affine_transform": True, "normalize_factor": 200.0},
     **DETRS,
     **DPTS,
 }
@@ -268,6 +274,7 @@ UNUSED = {
     "LlavaImageProcessor": ("pad_size",),
     "PromptDepthAnythingImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
+    PERSONS: ("do_center_crop", "crop_size"),
     "Sam2ImageProcessor": ("mask_size",),
     "Sam3ImageProcessor": ("mask_size",),
     "SamImageProcessor": ("mask_size", "mask_pad_size"),
@@ -285,8 +292,6 @@ REASONS = {
     "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels; the PIL backend of the class "
     "is not implemented either",
     "VitMatteImageProcessor": "it requires a second image, the trimap, but a pipeline receives one image",
-    "VitPoseImageProcessor": "it warps boxes with SciPy's affine_transform, which no op reproduces; for similar "
-    "pixels, use the op crop with boxes that have the aspect ratio of the model, and a resize",
     "Molmo2ImageProcessor": "it cuts an image into overlapping crops, and its image_token_pooling contains indices of "
     "patches that depend on the other images of the request: call transformers in a Python model instead",
 }

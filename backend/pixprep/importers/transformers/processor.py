@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
 
 from pixprep.bfloat16 import Exported
@@ -27,14 +28,17 @@ from pixprep.engine.decoders import Decoded, Encoded, Kept
 from pixprep.engine.decoders.pillow import array_of
 from pixprep.engine.decoders.pixels import host_array
 from pixprep.engine.engine import Engine
+from pixprep.engine.options import Limits
 from pixprep.errors import ImageError, PipelineError, needing, printable
 from pixprep.importers.transformers import CLASSES, Backend, from_transformers, processor_of, read_processor
 from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED, Form, Processed, combined, split_info
 from pixprep.importers.transformers.classes import ONLY_PIL
+from pixprep.pipeline.ops import Warp, changed
 from pixprep.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
+Array = npt.NDArray[Any]
 MAX_CACHED = 4
 """Maximum number of pipelines and engines that are kept for calls with other keyword arguments."""
 _GENERAL: dict[str, Any] = dict.fromkeys(
@@ -48,6 +52,10 @@ _HARMLESS = ("disable_grouping", "input_data_format")
 """Keyword arguments that do not change a result, or that change only how an array is read."""
 _DEFAULT_CHOICES = (("device", "cpu"), ("data_format", "channels_first"))
 """Values of further keyword arguments that do not change a result."""
+_LIMITS = Limits(max_boxes=1 << 20, max_box_pixels=1 << 50)
+"""Limits of the images of a call. The caller chooses the boxes, so that their number is not limited."""
+_SINGLE, _DOUBLE = {"float32", "torch.float32"}, {"float", "int", "float64", "int32", "int64", "torch.float64"}
+"""Types of numbers for which VitPose computes the region of a box in float32, and in float64."""
 _NEEDS_TRANSFORMERS = "an ImageProcessor returns objects of transformers ({error}): pip install transformers"
 _NEEDS_TORCH = 'the torchvision backend returns tensors of PyTorch ({error}): pip install torch, or pass backend="pil"'
 
@@ -121,6 +129,8 @@ class ImageProcessor:
                 NumPy array or PyTorch tensor of uint8 with 1 or 3 channels, first or last, the bytes of a file, or the
                 path of a file.
             arguments: Further positional arguments, such as ``segmentation_maps``, with which ``original`` is called.
+                VitPose requires ``boxes``, as a positional or a keyword argument: for each image, a list or an array
+                (n, 4) with the left, top, width and height of each person in pixels.
             return_tensors: ``"pt"`` for PyTorch tensors, ``"np"`` for NumPy arrays, or None for lists as the class
                 returns them.
             options: Fields of the configuration, with values for this call. If another keyword argument is passed,
@@ -134,9 +144,13 @@ class ImageProcessor:
         samples = _samples(images)
         is_nested = isinstance(images, list | tuple) and all(isinstance(each, list | tuple) for each in images)
         has_several = is_nested and any(len(sample) > 1 for sample in samples)
+        fields, more, boxes = dict(options), [*arguments], None
         try:
-            changes = self._changes(options)
-            if arguments:
+            if self._form is not None and self._form.takes_boxes:
+                given = fields.pop("boxes") if "boxes" in fields else more.pop(0) if more else None
+                boxes = self._boxes(given, sum(map(len, samples)))
+            changes = self._changes(fields)
+            if more:
                 raise self._unsupported("further positional arguments")
             if has_several and self._form is not None and self._form.is_single:
                 raise self._unsupported("samples with several images")
@@ -147,7 +161,7 @@ class ImageProcessor:
                 raise
             return self._original(images, *arguments, return_tensors=return_tensors, **options)
         assert self._form is not None
-        batch, name = self._run(samples, changes, options.get("input_data_format"))
+        batch, name = self._run(samples, changes, options.get("input_data_format"), boxes)
         settings = self._settings | changes
         has_samples = self._form.combine in ("samples", "nested", "clips", "pairs") or is_nested
         counts = [len(sample) for sample in samples] if has_samples else [1] * len(batch)
@@ -192,7 +206,9 @@ class ImageProcessor:
 
         files = [_numbered(leaves[index], index, len(leaves), is_rgb=True, layout=None) for index in encoded]
         with self._engines as engines:
-            batch = engines.engine(self._pipeline({}), self._threads).run_batch(files, outputs=[], keep=keep)
+            engine = engines.engine(self._pipeline({}), self._threads)
+            rows = {name: [spec.example] * len(files) for name, spec in engine.plan.inputs.items()}
+            batch = engine.run_batch(files, outputs=[], inputs=rows, keep=keep)
         _raise_first(batch, encoded, len(leaves))
         return _replaced(images, iter(leaves))
 
@@ -281,6 +297,30 @@ class ImageProcessor:
     def _unsupported(self, what: str) -> PipelineError:
         return PipelineError(f"{self._name}: {what}: not supported by pixprep; pass original= to the ImageProcessor")
 
+    def _boxes(self, boxes: Any, count: int) -> list[Array]:
+        """Return the boxes of each image, all of them float32 (n, 4) or float64 (n, 4), as the class computes them.
+
+        Raises:
+            PipelineError: The boxes are missing or invalid, or only the original image processor supports them.
+        """
+        form = (
+            f"{self._name}: boxes must contain, for each of the {count} images, a list of boxes with left, top, width "
+            "and height"
+        )
+        if boxes is None or len(boxes) != count:
+            raise PipelineError(f"{form}, not {'None' if boxes is None else f'{len(boxes)} lists'}")
+        try:
+            rows = [[[float(number) for number in box[:4]] for box in each] for each in boxes]
+        except (TypeError, ValueError, IndexError) as error:
+            raise PipelineError(f"{form}: {error}") from None
+        if short := [row for each in rows for row in each if len(row) != 4]:
+            raise PipelineError(f"{form}, not {short[0]}")
+        dtypes = set().union(*map(_dtypes, boxes))
+        if not (dtypes <= _SINGLE or dtypes <= _DOUBLE):
+            raise self._unsupported(f"boxes of {' and '.join(sorted(dtypes))}")
+        dtype = np.float32 if dtypes and dtypes <= _SINGLE else np.float64
+        return [np.array(each, dtype).reshape(-1, 4) for each in rows]
+
     def _check(self, changes: dict[str, Any]) -> None:
         """Raise PipelineError if a field has a value that is not supported."""
         if self._form is None:
@@ -291,13 +331,19 @@ class ImageProcessor:
                 raise PipelineError(f'{self._where}: "{field}": must be {str(value).lower()} for {self._name}')
         self._pipeline(changes)
 
-    def _pipeline(self, changes: Mapping[str, Any]) -> Pipeline:
-        """Return the pipeline of the configuration after some fields are replaced."""
-        key = repr(sorted(changes.items()))
+    def _pipeline(self, changes: Mapping[str, Any], *, has_single_boxes: bool = False) -> Pipeline:
+        """Return the pipeline of the configuration after some fields are replaced.
+
+        If ``has_single_boxes`` is true, its boxes are float32 instead of float64.
+        """
+        key = repr((sorted(changes.items()), has_single_boxes))
         found = self._pipelines.get(key)
         if found is None:
             values = {**self._config, **changes, "return_row_col_info": None}
             found = from_transformers({**values, "image_processor_type": self._name}, backend=self._backend)
+            if has_single_boxes:
+                ops = [changed(op, box_format="xywh") if isinstance(op, Warp) else op for op in found.ops]
+                found = Pipeline(ops, origin=found.origin)
             for oldest in [*self._pipelines][: -MAX_CACHED + 1]:
                 self._pipelines.pop(oldest, None)  # another thread may remove the same pipeline
             self._pipelines[key] = found
@@ -308,17 +354,27 @@ class ImageProcessor:
         """Engines of this process. A forked process creates its own engines, because it does not inherit threads."""
         return self._by_process.setdefault(os.getpid(), _Engines())
 
-    def _run(self, samples: Sequence[Sequence[Any]], changes: dict[str, Any], layout: Any) -> tuple[Batch, str]:
+    def _run(
+        self, samples: Sequence[Sequence[Any]], changes: dict[str, Any], layout: Any, boxes: Sequence[Array] | None
+    ) -> tuple[Batch, str]:
         """Process the images of a call. Return the batch and the name of its tensor."""
         leaves = [leaf for sample in samples for leaf in sample]
         if not leaves:
             raise PipelineError(f"{self._name}: the list of images is empty: pass at least one image")
         is_rgb = bool((self._settings | changes).get("do_convert_rgb"))
         encoded = [_numbered(leaf, at, len(leaves), is_rgb=is_rgb, layout=layout) for at, leaf in enumerate(leaves)]
+        kept, inputs = [*range(len(leaves))], None
+        if boxes is not None:
+            kept = [index for index in kept if len(boxes[index])]
+            if not kept:
+                raise PipelineError(f"{self._name}: the images have no boxes: pass at least one box")
+            inputs = {"boxes": [boxes[index] for index in kept]}
+        pipeline = self._pipeline(changes, has_single_boxes=boxes is not None and boxes[0].dtype == np.float32)
         with self._engines as engines:
-            engine = engines.engine(self._pipeline(changes), self._threads)
-            batch = engine.run_batch(encoded)
-        _raise_first(batch, range(len(leaves)), len(leaves))
+            engine = engines.engine(pipeline, self._threads)
+            batch = engine.run_batch([encoded[index] for index in kept], inputs=inputs)
+        images = [index for place, index in enumerate(kept) for _ in batch.rows_of(place)]
+        _raise_first(batch, images, len(leaves))
         return batch, engine.tensors[0]
 
 
@@ -353,7 +409,7 @@ class _Engines:
         """Return the engine of a pipeline. Only the engines of the most recent pipelines are kept."""
         found = self._engines.pop(id(pipeline), None)
         if found is None:
-            found = Engine(pipeline, threads=threads, odd_range=True)
+            found = Engine(pipeline, threads=threads, limits=_LIMITS, odd_range=True)
             if len(self._engines) >= MAX_CACHED:
                 self._engines.pop(next(iter(self._engines))).close()
         self._engines[id(pipeline)] = found  # the engine refers to the pipeline, so that its id is not reused
@@ -447,6 +503,13 @@ def _numbered(image: Any, index: int, count: int, *, is_rgb: bool, layout: Any) 
         return _accepted(image, is_rgb=is_rgb, layout=layout)
     except ImageError as error:
         raise ImageError(error.reason, f"image {index + 1} of {count}: {error.detail}") from None
+
+
+def _dtypes(numbers: Any) -> set[str]:
+    """Return the names of the types of the numbers in nested lists and arrays."""
+    if isinstance(numbers, list | tuple):
+        return set().union(*map(_dtypes, numbers))
+    return {str(getattr(numbers, "dtype", type(numbers).__name__))}
 
 
 def _accepted(image: Any, *, is_rgb: bool, layout: Any) -> Encoded | Kept:

@@ -18,6 +18,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     },
     "timm": ("timm", "timm", "timm"),
     "transformers": ("transformers", "transformers", "transformers torchvision"),
+    "scipy": ("SciPy", "scipy", "scipy"),
     "keras": ("Keras", "keras", "keras tensorflow-cpu"),
     "albumentations": ("Albumentations", "albumentations", "albumentations"),
 }

@@ -103,6 +103,17 @@ def _warp_by_opencv(cv2: Any, op: ops.Warp, pixels: Array) -> Array:
     return np.rot90(result) if is_rotated else result
 
 
+def _warp_by_scipy(op: ops.Warp, pixels: Array) -> Array:
+    """Warp an image with SciPy's ``affine_transform``, whose matrix has rows and columns in the order y, x."""
+    step: Any = op.steps({}, pixels.shape[0], pixels.shape[1], "rgb")[0]
+    a, b, c, d, e, f = step.matrix
+    fill = np.broadcast_to(op.fill, pixels.shape[2]).tolist()
+    warp = import_module("scipy.ndimage").affine_transform
+    how = {"output_shape": (op.height, op.width), "order": ("nearest", "bilinear").index(op.filter)}
+    planes = [warp(pixels[:, :, k], [[e, d, f], [b, a, c]], cval=value, **how) for k, value in enumerate(fill)]
+    return np.stack(planes, axis=2)
+
+
 def _affine_by_opencv(cv2: Any, op: ops.Affine, pixels: Array) -> Array:
     """Apply an affine transform with OpenCV 4 and torchvision's inverse matrix, shifted to the centres of pixels."""
     height, width = pixels.shape[:2]
@@ -297,7 +308,7 @@ def library_of(op: ops.SteadyOp) -> str:
     if type(op) in _OF_ALBUMENTATIONS or _is_blend_of_opencv(op):
         return "albumentations"
     like = str(getattr(op, "like", "opencv" if type(op) in OPENCV else "pillow"))
-    return like if type(op) in PILLOW or like in ("opencv", "dali") else "torchvision"
+    return like if type(op) in PILLOW or like in ("opencv", "dali", "scipy") else "torchvision"
 
 
 def _is_blend_of_opencv(op: ops.SteadyOp) -> bool:
@@ -311,6 +322,8 @@ def recoloured(op: ops.SteadyOp, pixels: Array) -> Array:
         op: Op to apply.
         pixels: uint8 array of shape (height, width, 1) or (height, width, 3), RGB.
     """
+    if isinstance(op, ops.Warp) and op.like == "scipy":
+        return _warp_by_scipy(op, pixels)
     if type(op) in OPENCV and library_of(op) != "torchvision":
         found = OPENCV[type(op)](import_module("cv2"), op, np.ascontiguousarray(pixels))
         return found.reshape(*found.shape[:2], pixels.shape[2])

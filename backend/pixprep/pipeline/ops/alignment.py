@@ -36,7 +36,7 @@ _SHAPES = {
     "matrix": ((2, 3), "2 rows of 3 numbers"),
     "homography": ((3, 3), "3 rows of 3 numbers"),
     "quad": ((4, 2), "4 pairs (x, y)"),
-    "box": ((1, 4), "one row (left, top, right, bottom)"),
+    "box": ((1, 4), "one row of 4 numbers"),
 }
 """Shape of each field's value, and its description for messages."""
 MAX_POINTS = 128
@@ -61,6 +61,11 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     ``box_padding``. The shorter side is then enlarged to the aspect ratio of the result. ``random_box_warp`` is the
     random op for training.
 
+    With ``"like": "scipy"``, the pixels equal those of SciPy's ``affine_transform`` on x86-64, and ``box`` is the box
+    of a person that ``VitPoseImageProcessor`` of transformers crops. The class computes the region in float32 for a
+    float32 array of boxes, and in float64 for lists and float64 arrays. ``box_format`` selects the dtype; between the
+    two, 2 of 100,000 pixel values differ by 1.
+
     The pixels equal those of OpenCV 4.9 to 4.14 on x86-64, bit for bit, with and without IPP. OpenCV 5 interpolates
     differently: 60 % of the values differ, by up to 7.
 
@@ -74,7 +79,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             image, add ``flip``.
         points: At least 2 points (x, y).
         template: Target positions (x, y) of the ``points`` in the result.
-        box: Box (left, top, right, bottom).
+        box: Box in pixels of the photo; see ``box_format``.
+        box_format: Format of ``box``. ``xyxy``, the default, is left, top, right and bottom. ``xywh`` and ``xywh64``
+            are left, top, width and height in float32 and in float64, and require ``"like": "scipy"``.
         box_padding: Factor by which the sides of ``box`` are multiplied; default: 1.25.
         height: Height of the result in pixels. With ``quad``, ``height`` and ``width`` may be omitted: each side then
             equals the longer of two opposite sides of the quadrilateral, rounded down.
@@ -83,14 +90,17 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         turn: Minimum ratio of height to width at which the result is rotated by 90 degrees counter-clockwise, if its
             size follows from ``quad``. PaddleOCR uses 1.5. Default: no rotation.
         align_corners: Whether the corners of ``quad`` map to the centers of the four corner pixels of the result, as in
-            EasyOCR. By default, they map to the outer corners of the result.
+            EasyOCR. By default, they map to the outer corners of the result. ``box`` with ``"like": "scipy"`` always
+            maps the corners of the region to these centers, so that it requires true.
         filter: Interpolation filter without antialiasing: ``nearest``, ``bilinear`` or ``bicubic``.
         padding_mode: Content of the area outside the photo. ``constant`` uses ``fill``, ``edge`` repeats the nearest
             pixel, and ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
         fill: Color of the area outside the photo, 0 to 255: one number, or one per channel.
         like: Library whose pixels the op reproduces. ``dali`` supports ``matrix``, ``nearest`` and ``bilinear``, and
-            the padding modes ``constant`` and ``edge``.
-        inverse_map: Whether ``matrix`` maps points of the result to the photo; only for ``dali``. Default: false.
+            the padding modes ``constant`` and ``edge``. ``scipy`` supports ``box``, ``matrix`` with ``inverse_map``,
+            ``nearest`` and ``bilinear``, and the padding mode ``constant``.
+        inverse_map: Whether ``matrix`` maps points of the result to the photo; only for ``dali`` and ``scipy``.
+            Default: false. ``scipy`` requires true.
 
     Example:
         {"op": "warp", "quad": "corners", "height": 48, "width": 160}
@@ -106,6 +116,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     points: Rows | str | None = None
     template: Rows | None = None
     box: Rows | str | None = None
+    box_format: Literal["xyxy", "xywh", "xywh64"] | None = None
     box_padding: Annotated[float, Within(0.01, 100)] | None = None
     height: Length | None = None
     width: Length | None = None
@@ -115,7 +126,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     filter: WarpFilter = "bilinear"
     padding_mode: PaddingMode = "constant"
     fill: FillColor = 0
-    like: Literal["opencv", "dali"] = "opencv"
+    like: Literal["opencv", "dali", "scipy"] = "opencv"
     inverse_map: bool | None = None
 
     def check(self) -> None:
@@ -123,12 +134,15 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if len(given) != 1:
             raise PipelineError('requires exactly one of "matrix", "homography", "quad", "points" and "box"')
         (field,) = given
-        check_warp(self.like, self.filter, self.padding_mode)
-        if WARPS[self.like].origin == "pixel":
-            if self.inverse_map is not None:
-                raise PipelineError(f'"inverse_map" is not supported with "like": "{self.like}": remove it')
-        elif field != "matrix":
-            raise PipelineError(f'"{field}" is not supported with "like": "{self.like}": use "matrix"')
+        check_warp(self.like, self.filter, None if self.padding_mode == "constant" else self.padding_mode)
+        warps, which = WARPS[self.like], f'with "like": "{self.like}"'
+        if warps.regions and field not in warps.regions:
+            fields = " or ".join(f'"{each}"' for each in warps.regions)
+            raise PipelineError(f'"{field}" is not supported {which}: use {fields}')
+        if self.inverse_map is not None and (field != "matrix" or not warps.inverse_maps):
+            raise PipelineError(f'"inverse_map" is not supported {which}: remove it')
+        if field == "matrix" and warps.inverse_maps and bool(self.inverse_map) not in warps.inverse_maps:
+            raise PipelineError(f'"matrix" must map points of the result to the photo {which}: set "inverse_map": true')
         check_padding(self.padding_mode, self.fill)
         if (self.template is None) != (field != "points"):
             raise PipelineError('"points" and "template" must be given together')
@@ -148,10 +162,15 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             raise PipelineError('"max_size" and "turn" are supported only if "height" and "width" are omitted')
         if self.box is not None:
             settle(self, "box_padding", 1.25)
-        elif self.box_padding is not None:
-            raise PipelineError('"box_padding" requires "box"')
-        if self.align_corners and field != "quad":
-            raise PipelineError('"align_corners" requires "quad"')
+            if (self.box_format or "xyxy") not in warps.box_formats:
+                raise PipelineError(f'"box" requires "box_format": "{warps.box_formats[-1]}" {which}')
+        for name in ("box_padding", "box_format"):
+            if self.box is None and getattr(self, name) is not None:
+                raise PipelineError(f'"{name}" requires "box"')
+        if self.align_corners and field != "quad" and not self._is_unbiased:
+            raise PipelineError('"align_corners" requires "quad", or "box" with "like": "scipy"')
+        if self._is_unbiased and not (self.align_corners and self.height != 1 != self.width):
+            raise PipelineError(f'"box" requires "align_corners": true and at least 2 x 2 pixels {which}')
         if not isinstance(value, str):
             try:
                 self._inverse_map([number for row in value for number in row])
@@ -164,6 +183,11 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         return next(field for field in _KINDS if getattr(self, field) is not None)
 
     @property
+    def _is_unbiased(self) -> bool:
+        """Return whether the region is that of ``matrices.unbiased``."""
+        return self.box_format not in (None, "xyxy")
+
+    @property
     def no_boxes(self) -> str:  # type: ignore[override]  # a class attribute of most ops
         """Reason why boxes and points are not supported after this op; empty if they are."""
         return no_boxes_reason(self.padding_mode)
@@ -173,8 +197,11 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if not isinstance(value, str):
             return ()
         bounds = tuple(Bound(-FAR, FAR, example=number) for point in self.template or () for number in point)
+        if self._is_unbiased:
+            bounds = (*[Bound(-FAR, FAR)] * 2, *[Bound(0, FAR)] * 2)
         count = len(bounds) or {"matrix": 6, "homography": 9, "box": 4}.get(self.field, 8)
-        return (InputSpec(name=value, kind=_KINDS[self.field], count=count, bounds=bounds),)
+        kind = self.box_format if self.box_format in ("xywh", "xywh64") else _KINDS[self.field]
+        return (InputSpec(name=value, kind=kind, count=count, bounds=bounds),)
 
     @property
     def keeps_size(self) -> bool:
@@ -243,7 +270,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         """
         size = self.height or 1, self.width or 1
         forward: Matrix | None = tuple(numbers)
-        if self.field in ("quad", "points", "box") and max(np.ptp(numbers[::2]), np.ptp(numbers[1::2])) <= 1:
+        extents = numbers[2:] if self._is_unbiased else [float(np.ptp(numbers[::2])), float(np.ptp(numbers[1::2]))]
+        if self.field in ("quad", "points", "box") and max(extents) <= 1:
             raise ImageError(
                 "BAD_INPUT",
                 "the region is not larger than a pixel: coordinates must be in pixels of the photo, not normalized",
@@ -258,14 +286,15 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             if not (bottom and right):
                 raise ImageError("BAD_INPUT", "with align_corners, the result must be at least 2 x 2 pixels")
             forward = matrices.perspective(corners, [(0.0, 0.0), (right, 0.0), (right, bottom), (0.0, bottom)])
+        elif self.box_padding is not None and self._is_unbiased:
+            box = np.array(numbers, np.float64 if self.box_format == "xywh64" else np.float32)
+            forward = matrices.unbiased(box, self.box_padding, *size)
         elif self.box_padding is not None:
             region = matrices.region(np.array(numbers, np.float32), self.box_padding)
             forward = matrices.of_box(*region, 0.0, *size)
         elif self.template is not None:
             forward = matrices.similarity(list(zip(numbers[::2], numbers[1::2], strict=True)), self.template)
-        back = None if forward is None else WARPS[self.like].inverse(forward)
-        if self.inverse_map and back is not None:
-            back = forward
+        back = forward if self.inverse_map or forward is None else WARPS[self.like].inverse(forward)
         if back is None or not _is_well_conditioned(back):
             raise ImageError("BAD_INPUT", "the transform is singular or ill-conditioned, so the image cannot be warped")
         turned = self.turn is not None and size[0] / size[1] >= self.turn

@@ -256,5 +256,7 @@ WARPS = Warps(
     rotation=rotation,
     turns_about=False,
     padding_modes=("constant", "edge"),
+    regions=("matrix",),
+    inverse_maps=(False, True),
     inverse=inverse,
 )

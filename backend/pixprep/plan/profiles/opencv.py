@@ -198,6 +198,7 @@ WARPS = Warps(
     compute=compute,
     origin="pixel",
     padding_modes=get_args(PaddingMode),
+    box_formats=("xyxy",),
     max_side=32766,
 )
 COLOURS = Colours(mean=truediv, contrast=_contrast, gamma=_gamma)

@@ -73,7 +73,7 @@ Pair = tuple[float, float]
 ARITHMETICS = (
     *("pillow_fixed", "pillow_walk", "pillow_nearest", "pillow_bilinear", "pillow_bicubic"),
     *("torchvision_nearest", "torchvision_bilinear", "dali_nearest", "dali_bilinear"),
-    *("opencv_nearest", "opencv_bilinear", "opencv_bicubic"),
+    *("opencv_nearest", "opencv_bilinear", "opencv_bicubic", "scipy_nearest", "scipy_bilinear"),
 )
 """Names of the kernels' warp variants, in the order of ``enum warps`` in ``engine/kernels/arguments.h``."""
 
@@ -111,6 +111,9 @@ class Warps:
         padding_modes: Supported padding modes.
         mixes_fill: Filters that blend the fill color with pixels at the border. For these filters, a black fill color
             and no fill color have different results.
+        regions: Fields of the op ``warp`` that may specify the region. Empty if all are supported.
+        box_formats: Supported values of its field ``box_format``.
+        inverse_maps: Supported values of its field ``inverse_map``. Empty if the field is not supported.
         inverse: Function that inverts a matrix from the image to the result.
         max_side: Maximum height and width of an image that the library supports. None means unlimited.
     """
@@ -123,6 +126,9 @@ class Warps:
     turns_about: bool = True
     padding_modes: tuple[PaddingMode, ...] = ("constant",)
     mixes_fill: tuple[WarpFilter, ...] = ()
+    regions: tuple[str, ...] = ()
+    box_formats: tuple[str, ...] = ()
+    inverse_maps: tuple[bool, ...] = ()
     inverse: Callable[[Matrix], Matrix | None] = matrices.inverse
     max_side: int | None = None
 

@@ -31,7 +31,7 @@ from pixprep.spec import InputSpec
 _MODEL = Path(__file__).with_name("rows_model.py")
 _FUNCTION = "rows"
 _MAX_BYTES = 1 << 20
-_REGIONS = ("box", "quad", "points")
+_REGIONS = ("box", "xywh", "xywh64", "quad", "points")
 """Kinds of inputs for which ``Detections.regions`` returns the rows."""
 _CODE = '''"""Returns the rows of the objects in a photo. Written by `pixprep build` without --boxes-by."""
 
