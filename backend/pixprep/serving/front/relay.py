@@ -201,10 +201,7 @@ class Connection:
         self._data = b""  # received bytes that have not been processed yet
         self._triton: Any = None
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._gone = select.poll()
-        self._gone.register(client.fileno(), select.POLLRDHUP)
         self._stale = select.poll()
-        self._watcher = gevent.get_hub().loop.io(client.fileno(), 1)  # the event 1 means that the socket is readable
 
     def serve(self) -> None:
         """Handle requests until the client closes the connection or the front rejects a request."""
@@ -218,7 +215,6 @@ class Connection:
         except _ClientGone:
             pass
         finally:
-            self._watcher.close()
             self._close_triton()
             self._client.close()
 
@@ -419,11 +415,7 @@ class Connection:
 
     def _pass_answer(self, request: Request) -> bool:
         """Forward the response unchanged, and return whether the client connection stays open."""
-        self._watcher.start(self._notice_end)
-        try:
-            data, end, length = self._read_answer()
-        finally:
-            self._watcher.stop()
+        data, end, length = self._read_answer()
         left = 0 if request.method == "HEAD" else -1 if length is None else end + length - len(data)
         try:
             self._client.sendall(data)
@@ -454,13 +446,6 @@ class Connection:
         if not data:
             raise EOFError
         return data
-
-    def _notice_end(self) -> None:
-        """Inform Triton that the client has closed its side of the connection. Triton may then cancel the request."""
-        self._watcher.stop()
-        if self._gone.poll(0):
-            with suppress(OSError):
-                self._triton.shutdown(socket.SHUT_WR)
 
 
 def _result_or_refusal(function: Any, *arguments: Any) -> Any:
