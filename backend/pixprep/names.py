@@ -195,19 +195,22 @@ def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]
             function.__init__ = around(function.__init__)  # type: ignore[misc]
             return function
         signature = inspect.signature(function)
-        class_name = function.__qualname__.partition(".")[0]
+        class_name, parameters = function.__qualname__.partition(".")[0], [*signature.parameters.values()][1:]
+        required = [each for each in parameters if each.default is each.empty]
+        shown = ", ".join(each.name + "=..." * (each.kind is each.KEYWORD_ONLY) for each in required)
 
         @wraps(function)
         def call(*args: Any, **named: Any) -> Any:
             for name in named:
                 if name not in signature.parameters:
-                    fix = elsewhere.get(name) or meant(name, list(signature.parameters)[1:])
-                    raise TypeError(f'{class_name}: no argument "{name}"{f": {fix}" if fix else ""}')
+                    known = [each.name for each in parameters]
+                    fix = elsewhere.get(name) or meant(name, known) or f"the arguments are {', '.join(known)}"
+                    raise TypeError(f'{class_name}: no argument "{name}": {fix}')
             try:
                 signature.bind(*args, **named)
             except TypeError as error:
-                fix = f": {positional}" if "positional" in str(error) else ""
-                raise TypeError(f"{class_name}: {error}{fix}") from None
+                fix = positional if "positional" in str(error) else f"write {class_name}({shown})"
+                raise TypeError(f"{class_name}: {error}: {fix}") from None
             return function(*args, **named)
 
         return cast("F", call)

@@ -85,7 +85,10 @@ MISTAKES = [
         lambda: pp.Loader([SAMPLE], PIPELINE, 4),
         "too many positional arguments: arguments after the pipeline are keyword-only",
     ),
-    (lambda: pp.Loader([SAMPLE], PIPELINE), f"Loader: missing a required {KIND}argument: 'batch_size'"),
+    (
+        lambda: pp.Loader([SAMPLE], PIPELINE),
+        f"Loader: missing a required {KIND}argument: 'batch_size': write Loader(source, pipeline, batch_size=...)",
+    ),
     (lambda: pp.Loader([SAMPLE], [pp.decode()], batch_size=1), "not list: use Pipeline([...])"),
     (
         lambda: loader(num_workers=4),
@@ -100,11 +103,14 @@ MISTAKES = [
     ),
     (lambda: loader(device="mps"), 'unknown device "mps": use "cpu", "gpu"'),
     (lambda: pp.Mix(num_classes=2), 'Mix: no argument "num_classes": use classes'),
-    (lambda: pp.Mosaic(p=0.5), f"Mosaic: missing a required {KIND}argument: 'height'"),
+    (lambda: pp.Mosaic(p=0.5), f"Mosaic: missing a required {KIND}argument: 'height': write Mosaic(height=...)"),
     (lambda: pp.Mosaic(640), "Mosaic: too many positional arguments: pass all arguments by name, such as p=0.5"),
     (lambda: pp.Mosaic(imgsz=640), 'Mosaic: no argument "imgsz": use height and width'),
     (lambda: pp.MixUp(prob=0.5), 'MixUp: no argument "prob": use p'),
-    (lambda: pp.CopyPaste(probability=0.5), 'CopyPaste: no argument "probability"'),
+    (lambda: pp.CopyPaste(probability=0.5), 'CopyPaste: no argument "probability": the arguments are p, recent'),
+    (pp.Engine, "Engine: missing a required argument: 'pipeline': write Engine(pipeline)"),
+    (lambda: pp.Engine(PIPELINE, 4), "arguments after the pipeline are keyword-only: write threads=4"),
+    (lambda: pp.Engine(PIPELINE, num_threads=4), 'Engine: no argument "num_threads": threads'),
     (lambda: pp.Chain([], close_mosaic=10), 'Chain: no argument "close_mosaic": use until, the number of all epochs'),
     # Wrong sources and samples.
     (lambda: pp.read.files("trian"), "trian: no such folder"),

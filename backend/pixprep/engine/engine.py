@@ -21,6 +21,7 @@ from pixprep.engine.kernels import Array, Kernel
 from pixprep.engine.kernels.forked import ForkedKernel
 from pixprep.engine.options import EngineOptions
 from pixprep.errors import ImageError, PipelineError, needed
+from pixprep.names import explained
 from pixprep.pipeline.pipeline import Pipeline, not_a_pipeline
 from pixprep.pipeline.warnings import odd_ranges
 from pixprep.plan.answers import Answers
@@ -86,6 +87,7 @@ class Engine:
         PipelineError: The value of an option is invalid.
     """
 
+    @explained({}, "arguments after the pipeline are keyword-only: write threads=4, for example")
     def __init__(
         self,
         pipeline: Pipeline,

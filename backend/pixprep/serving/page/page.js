@@ -144,18 +144,21 @@ function output(data) {
     box.append(rows, make("div", {class: "faint"},
       `Output ${data.name}, ${data.classes.length} of ${data.shape[0].toLocaleString("en")} classes: probability and score.${names}`));
   } else if (data.kind === "picture") {
-    const src = `data:image/${data.file.endsWith(".png") ? "png" : "jpeg"};base64,${data.data}`;
-    box.append(make("a", {href: src, download: data.file}, make("img", {class: "map", src, alt: `${data.name}: save as ${data.file}`})));
+    box.append(saved(data.file.endsWith(".png") ? "png" : "jpeg", data.data, data.file, data.name));
   } else if (data.kind === "texts") {
     box.append(...data.texts.map(text => make("div", {}, text || "(empty)")));
   } else if (data.kind === "values") {
     box.append(make("div", {}, data.values.map(value => short(value)).join(", ")));
   } else {
-    if (data.png) box.append(make("img", {class: "map", alt: `heat map of ${data.name}`, src: `data:image/png;base64,${data.png}`}));
+    if (data.png) box.append(saved("png", data.png, `${data.name}.png`, `heat map of ${data.name}`));
     box.append(make("div", {}, `${short(data.min)} to ${short(data.max)}, mean ${short(data.mean)}`));
   }
   if (data.kind !== "scores") box.append(make("div", {class: "faint"}, `${data.dtype} [${data.shape.join(", ")}]`));
   return box;
+}
+function saved(type, data, file, name) {  // a picture that a click saves
+  const src = `data:image/${type};base64,${data}`;
+  return make("a", {href: src, download: file}, make("img", {class: "map", src, alt: `${name}: save as ${file}`}));
 }
 function found(data) {  // draws detected objects over the photo, and returns a list with a bar for each score
   const over = make("svg", {viewBox: `0 0 ${data.width} ${data.height}`, "aria-hidden": "true"});
