@@ -53,7 +53,6 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any], boxes: F32 
         return {}
     plan = plan.of(placed)
     results: dict[str, Any] = {}
-    moves = moving(plan)
     kept: Bools | None = None
     pad: int | None = None
     own = None
@@ -67,7 +66,7 @@ def annotated(plan: Plan, placed: Placed, sample: Mapping[str, Any], boxes: F32 
             if values.ndim == 0 or len(values) != len(kept):
                 size = "is a single value" if values.ndim == 0 else f"has {len(values)} rows"
                 raise ImageError("BAD_RECORD", f'"{field}" {size}, but "boxes" has {len(kept)} rows')
-            if field not in plan.annotations and field not in moves:
+            if field not in plan.annotations and field not in plan.moving:
                 results[field] = values[kept]
     for name, output in plan.points.items():
         points = read_field(sample, "points", 2)
@@ -131,11 +130,6 @@ def of_each_box(name: str, values: Any) -> npt.NDArray[Any]:
     """
     found = np.asarray(values)
     return found if found.size or found.dtype != np.float64 or name == "area" else found.astype(np.int64)
-
-
-def moving(plan: Plan) -> tuple[str, ...]:
-    """Return the fields of a sample that the ops of the plan transform. An op's ``name`` may rename the result."""
-    return tuple(dict.fromkeys(each.field for each in plan.annotations.values()))
 
 
 def columns(plan: Plan, made: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
@@ -241,22 +235,25 @@ def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32,
     whole = moved(boxes, placement.transform)
     left, top, right, bottom = _seen(placement)
     seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
-    kept: Bools = (_extent(seen) > 0).all(axis=1)
-    for motion, (height, width) in _motions(placement):
+    width, height = _sides(seen)
+    kept: Bools = (width > 0) & (height > 0)
+    for motion, size in _motions(placement):
         whole, seen = (_moved_boxes(each, motion) for each in (whole, seen))
-        seen = seen.clip(0, (width, height, width, height))
-        kept &= (_extent(seen) > 0).all(axis=1)
-    sides = _extent(seen)
-    area, full_area = sides.prod(axis=1), np.abs(_extent(whole)).prod(axis=1)
-    kept &= (sides >= plan.min_size).all(axis=1) & (area >= plan.min_area)
-    kept &= area >= plan.min_visible * _ROUNDING * full_area
-    for step in plan.geometry.random_steps:
-        if step.key in placed.kept:
-            kept &= placed.kept[step.key]
+        seen = seen.clip(0, (*size[::-1], *size[::-1]))
+        width, height = _sides(seen)
+        kept &= (width > 0) & (height > 0)
+    if plan.min_size:
+        kept &= (width >= plan.min_size) & (height >= plan.min_size)
+    if plan.min_area or plan.min_visible:
+        full_width, full_height = _sides(whole)
+        limit = plan.min_visible * _ROUNDING * np.abs(full_width * full_height)
+        kept &= width * height >= np.maximum(limit, plan.min_area)
+    if placed.kept:
+        for step in plan.geometry.random_steps:
+            kept &= placed.kept.get(step.key, True)
     result = from_corners((seen if plan.clip else whole)[kept], plan.format)
     if plan.normalized:
-        height, width = placement.size
-        result = result / (width, height, width, height)
+        result = result / (*placement.size[::-1], *placement.size[::-1])
     return result.astype(np.float32), kept
 
 
@@ -327,10 +324,11 @@ def visible(placement: Placement) -> F64:
 def _seen(placement: Placement) -> tuple[float, float, float, float]:
     """Return (left, top, right, bottom) of the image on the canvas, before the steps that warp the canvas."""
     region, at = placement.region, placement.at
-    top, left, bottom, right = placement.box
-    (inner,) = moved(np.array([[left, top, right, bottom]], np.float64), placement.transform).tolist()
+    box, (scale_y, scale_x, offset_y, offset_x) = placement.box, placement.transform
+    left, right = sorted(edge * scale_x + offset_x for edge in box[1::2])
+    top, bottom = sorted(edge * scale_y + offset_y for edge in box[::2])
     last = at[1] + region[3] - region[1], at[0] + region[2] - region[0]
-    return max(inner[0], at[1]), max(inner[1], at[0]), min(inner[2], last[0]), min(inner[3], last[1])
+    return max(left, at[1]), max(top, at[0]), min(right, last[0]), min(bottom, last[1])
 
 
 def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray[Any]:
@@ -338,10 +336,9 @@ def _padded(values: npt.NDArray[Any], pad: int | None, name: str) -> npt.NDArray
         return values
     if len(values) > pad:
         raise ImageError("DOES_NOT_FIT", f'"{name}" has {len(values)} rows, but the pipeline specifies "pad": {pad}')
-    if values.dtype.kind in "bu":
-        values = values.astype(np.int64)
-    rows = np.full((pad - len(values), *values.shape[1:]), NO_ROW, values.dtype)
-    return np.concatenate([values, rows])
+    padded = np.empty((pad, *values.shape[1:]), np.int64 if values.dtype.kind in "bu" else values.dtype)
+    padded[: len(values)], padded[len(values) :] = values, NO_ROW
+    return padded
 
 
 def _missing(plan: Plan, name: str) -> float | None:
@@ -352,9 +349,9 @@ def _missing(plan: Plan, name: str) -> float | None:
     return None if pad is None else NO_ROW
 
 
-def _extent(corners: F64) -> F64:
-    """Return (width, height) of boxes, shape (..., 2)."""
-    return corners[..., 2:] - corners[..., :2]
+def _sides(boxes: F64) -> F64:
+    """Return the widths and the heights of boxes, (2, n)."""
+    return (boxes[:, 2:] - boxes[:, :2]).T
 
 
 def _mask(plan: MaskPlan, sample: Mapping[str, Any], check_size: Callable[[tuple[int, ...]], None]) -> Labels:
@@ -435,7 +432,7 @@ def _transformed(plan: MaskPlan | TargetPlan, placement: Placement, mask: Labels
     like = resize.like if resize is not None else "torchvision"
     is_exact = resize is not None and bool(resize.subpixel or resize.roi)
     profile = PROFILES[like if is_exact else PROFILES[like].labels]
-    rows, columns = (_source_positions(placement, axis, profile) for axis in (0, 1))
+    rows, columns = _source_positions(placement, profile)
     result: Labels = mask.take(rows, axis=-2, mode="clip").take(columns, axis=-1, mode="clip")
     top, left, bottom, right = placement.region
     if placement.margins != NO_MARGINS or (bottom - top, right - left) != placement.canvas:
@@ -447,20 +444,27 @@ def _transformed(plan: MaskPlan | TargetPlan, placement: Placement, mask: Labels
     return np.ascontiguousarray(result, plan.dtype)
 
 
-def _source_positions(placement: Placement, axis: int, profile: Profile) -> npt.NDArray[np.int32]:
-    """Return the index of the decoded row (axis 0) or column (axis 1) for each row or column of the canvas.
+def _source_positions(placement: Placement, profile: Profile) -> list[npt.NDArray[np.int32]]:
+    """Return the index of the decoded row for each row of the canvas, and that of the decoded column for each column.
 
-    The index is -1 outside the image.
+    An index is -1 outside the image.
     """
-    begin, end = placement.box[axis::2]
-    first, last = placement.region[axis::2]
-    canvas = np.full(placement.canvas[axis], -1, np.int32)
-    if first == last:
-        return canvas
-    there = canvas[placement.at[axis] : placement.at[axis] + last - first][:: -1 if placement.flips[axis] else 1]
-    positions = profile.windows(_NEAREST, "fixed", axes(None, placement._replace(reduction=None))[axis]).first
-    margin = placement.margins[axis]
-    there[:] = end - 1 + margin - positions if placement.mirrors[axis] else begin - margin + positions
-    if placement.margins != NO_MARGINS:
-        there[(there < begin) | (there >= end)] = -1
-    return canvas
+    found = []
+    placement = placement if placement.reduction is None else placement._replace(reduction=None)
+    for axis, resized in enumerate(axes(None, placement)):
+        begin, end = placement.box[axis::2]
+        length, canvas, at = resized.end - resized.begin, placement.canvas[axis], placement.at[axis]
+        if length:
+            positions = profile.windows(_NEAREST, "fixed", resized).first - placement.margins[axis]
+            positions = end - 1 - positions if placement.mirrors[axis] else begin + positions
+            if placement.margins != NO_MARGINS:
+                positions[(positions < begin) | (positions >= end)] = -1
+            if placement.flips[axis]:
+                positions = positions[::-1]
+        if length != canvas:
+            whole = np.full(canvas, -1, np.int32)
+            if length:
+                whole[at : at + length] = positions
+            positions = whole
+        found.append(positions)
+    return found

@@ -191,6 +191,11 @@ class Plan:
     targets = _by_kind(TargetPlan)
 
     @cached_property
+    def moving(self) -> tuple[str, ...]:
+        """Fields of a sample that the ops transform. The ``name`` of an op may give the result a different name."""
+        return tuple(dict.fromkeys(each.field for each in self.annotations.values()))
+
+    @cached_property
     def random_steps(self) -> tuple[RandomStep | Extern, ...]:
         """Steps with random parameters, without duplicates."""
         if self.fork is not None:
@@ -333,9 +338,9 @@ class Plan:
                 )
 
         def place(height: int, width: int, frames: int = 1) -> Placed:
-            boxes = in_pixels(sample.get("boxes"), height, width)
-            rows = inputs.rows(inputs_given, {**sample, "boxes": boxes}, most=None) if inputs_given else [None]
-            drawing = Drawing(numbers, {**sample, "boxes": boxes}, _or_raise(rows[0]), mask, frames)
+            given = {**sample, "boxes": in_pixels(sample.get("boxes"), height, width)}
+            rows = inputs.rows(inputs_given, given, most=None) if inputs_given else [None]
+            drawing = Drawing(numbers, given, _or_raise(rows[0]), mask, frames)
             return self._place(height, width, drawing)
 
         return place

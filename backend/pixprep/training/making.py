@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from pixprep.engine.annotations import columns, moving
+from pixprep.engine.annotations import columns
 from pixprep.engine.batch import Batch
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError, printable
@@ -175,7 +175,7 @@ class Maker:
             cache=self.cache,
             blocks=self.blocks,
             dtypes=takes.dtypes if takes else (),
-            files=[name for name in moving(plan) if name not in ("boxes", "points")],
+            files=[name for name in plan.moving if name not in ("boxes", "points")],
             is_patient=self.on_error != "raise",
         )
 
@@ -407,16 +407,17 @@ class Maker:
     def _finished(self, batch: Batch, rows: _Rows) -> Batch:
         """Add the fields of the samples to a batch, and warn about fields that no op transforms."""
         plan, records = self.engine.plan, []
+        known = {*plan.moving, *plan.inputs, *self.warned}
         for sample, placed, annotated in zip(rows.samples, batch.placed, rows.annotated, strict=True):
             size = None if placed is None else (placed.height, placed.width)
             boxes = in_pixels(sample.fields.get("boxes"), *size) if size else None
             records.append(sample.fields if boxes is None else {**sample.fields, "boxes": boxes})
-            self._warn(untransformed(sample.fields, {*moving(plan), *plan.inputs, *self.warned}, size))
+            self._warn(untransformed(sample.fields, known, size))
             for name, each in [*plan.boxes.items()][:1] if self.mixer is None else ():
                 left = len(annotated.get(name, sample.fields.get("boxes", ())))
                 self._warn(unfiltered(sample.fields, self.lengths, each, left))
         fields = collated(records, [sample.name for sample in rows.samples])
-        for name in moving(plan):  # remove the untransformed fields, in case the op's output has a different name
+        for name in plan.moving:  # remove the untransformed fields, in case the op's output has a different name
             fields.pop(name, None)
         for name, target in plan.targets.items() if self.mixer is not None else ():
             for found in rows.annotated:

@@ -15,7 +15,6 @@ from zlib import crc32
 
 import numpy as np
 
-from pixprep.engine.annotations import moving
 from pixprep.engine.batch import Batch
 from pixprep.engine.engine import Engine
 from pixprep.errors import DataError, ImageError, PipelineError
@@ -278,7 +277,7 @@ class Mixer:
         sample, error = item.sample, batch.errors[row]
         if error is not None:
             return Item(replace(sample, image=sample.error(error)))
-        rest = {name: value for name, value in sample.fields.items() if name not in moving(plan)}
+        rest = {name: value for name, value in sample.fields.items() if name not in plan.moving}
         fields = {**rest, **place.fields}
         for target in without_missing(plan, fields).targets.values():
             fields[target.field] = np.moveaxis(fields[target.field], 0, -1)

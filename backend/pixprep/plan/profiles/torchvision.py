@@ -71,7 +71,7 @@ def windows(method: Method, passes: Passes, axis: Axis) -> Windows:
     else:
         centers = np.maximum(multiply_add(positions + np.float32(0.5), ratio, np.float32(-0.5)), 0)
         positions = (centers.astype(np.float64) + 0.5).astype(np.float32)
-    return single(np.minimum(np.floor(positions), np.float32(axis.length - 1)))
+    return single(np.minimum(positions, np.float32(axis.length - 1)))
 
 
 def original(functional: Any, planes: Any, op: Any, size: Size) -> Any:

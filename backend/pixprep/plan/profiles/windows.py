@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -158,11 +159,20 @@ class Resampling(NamedTuple):
 
 
 def single(positions: npt.NDArray[Any], passes: Passes = "fixed") -> Windows:
-    """Return windows with a single tap each, which copy the pixel values at the given positions."""
-    count = np.ones(len(positions), np.int32)
-    is_fixed = passes == "fixed"
-    weights = np.full((len(positions), 1), 1 << IDENTITY_BITS if is_fixed else 1, np.int32 if is_fixed else np.float32)
-    return Windows(positions.astype(np.int32), count, weights)
+    """Return windows with a single tap each, which copy the pixel values at the given positions, rounded down.
+
+    The positions must not be negative.
+    """
+    return Windows(positions.astype(np.int32), *_single_taps(len(positions), passes == "fixed"))
+
+
+@lru_cache(16)
+def _single_taps(count: int, is_fixed: bool) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
+    """Return the read-only numbers of taps and weights of ``single``."""
+    weight = np.int32(1 << IDENTITY_BITS) if is_fixed else np.float32(1)
+    taps, weights = np.ones(count, np.int32), np.full((count, 1), weight)
+    taps.flags.writeable = weights.flags.writeable = False
+    return taps, weights
 
 
 def multiply_add(a: Any, b: Any, c: Any) -> npt.NDArray[np.float32]:
