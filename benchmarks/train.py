@@ -1,8 +1,9 @@
 """Compare pixprep's Loader with other libraries; write a JSON file and the tables of docs/performance-training.md.
 
-    python benchmarks/train.py --quick     one workload, with and without colour jitter, one thread, three rounds
+    python benchmarks/train.py --quick     500 x 375: classification, colour jitter, masks and boxes; one thread,
+                                           three rounds
     python benchmarks/train.py             500 x 375 and mixed sizes, one and two threads; 500 x 375 with colour
-                                           jitter, one thread; about 14 minutes
+                                           jitter, masks and boxes, one thread; about 14 minutes
 
 Each contender runs in its own process group, with the first of this project's environments that can import it. All
 contenders are started together and take turns. A group is stopped (SIGSTOP) when its turn ends, so that it cannot read
@@ -26,17 +27,22 @@ from pathlib import Path
 from typing import IO, Any
 
 import measure
+import numpy as np
 from loaders import BATCH, SIDE
 from measure import say
+from PIL import Image, ImageFilter
 from workloads import MIXED, WORKLOADS, Workload, make, real_photos
 
 FOLDER = Path(__file__).parent
 ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
-OURS = ("pixprep_loader", "colour_pixprep")
+OURS = ("pixprep_loader", "colour_pixprep", "masks_pixprep", "boxes_pixprep")
+TASKS = {"": "", "colour": ", colours", "masks": ", masks", "boxes": ", boxes"}
+"""End of a cell's title for each task. The names of a task's contenders begin with the task."""
 PHOTOS = 256
 BATCHES = 8  # number of batches per round, which is two epochs
 TRIED = 2  # number of batches for each number of workers
+MIN_FIT = 0.8  # minimum of ``train_worker.fit``, as a fraction of that of pixprep
 WARM_UP = 5  # number of batches of 64 photos: one epoch and one further batch
 BLAS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -118,11 +124,39 @@ def write_photos(photos: Sequence[bytes], folder: Path) -> None:
                 shard.addfile(entry, io.BytesIO(content))
 
 
+def write_annotations(folder: Path) -> None:
+    """Write masks and boxes that depend on the content of the photos, so that ``check`` can recognize wrong ones.
+
+    A mask contains eight classes of brightness, as PNG in the folder ``masks``. The boxes, in ``boxes.json`` in COCO's
+    format, are the four brightest of 64 random rectangles. Image ids are indices in the sorted list of files.
+    """
+    images, annotations = list[Any](), list[Any]()
+    for index, path in enumerate(sorted((folder / "files").glob("*/*.jpg"))):
+        with Image.open(path) as photo:
+            smooth = np.asarray(photo.convert("L").filter(ImageFilter.BoxBlur(8)))
+        height, width = smooth.shape
+        name = path.relative_to(folder / "files")
+        mask = folder / "masks" / name.with_suffix(".png")
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(smooth // 32).save(mask)
+        rng = np.random.default_rng(index)
+        sides = (rng.uniform(0.2, 0.5, (64, 2)) * (width, height)).astype(int)
+        corners = (rng.uniform(0, 1, (64, 2)) * ((width, height) - sides)).astype(int)
+        boxes = np.hstack([corners, sides]).tolist()
+        boxes.sort(key=lambda box: -smooth[box[1] : box[1] + box[3], box[0] : box[0] + box[2]].mean())
+        images.append({"id": index, "file_name": str(name), "height": height, "width": width})
+        for box in boxes[:4]:
+            facts = {"id": len(annotations) + 1, "image_id": index, "category_id": 1, "iscrowd": 0}
+            annotations.append({**facts, "bbox": box, "area": box[2] * box[3]})
+    found = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "bright"}]}
+    (folder / "boxes.json").write_text(json.dumps(found), encoding="utf-8")
+
+
 def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> None:
     """Reject a contender that does not perform the whole task.
 
     Raises:
-        AbsentError: The shape, dtype or range of values is wrong.
+        AbsentError: The shape, dtype or range of values is wrong, or the masks or boxes do not match the images.
     """
     shape = tuple(found["shape"])
     if shape not in ((BATCH, 3, SIDE, SIDE), (BATCH, SIDE, SIDE, 3)) or found["labels"] != BATCH:
@@ -130,10 +164,18 @@ def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> 
             f"not timed: {name} returns a batch of shape {shape} with {found['labels']} labels, not {BATCH} photos "
             "with their labels"
         )
+    if found.get("fit", 1.0) < MIN_FIT * (expected or found).get("fit", 1.0):
+        raise AbsentError(f"not timed: the masks or boxes of {name} do not match its images ({found['fit']:.2f})")
     if found["dtype"] != "float32":
         raise AbsentError(f"not timed: {name} returns {found['dtype']}")
     if expected and (abs(found["mean"] - expected["mean"]) > 0.3 or not 0.7 < found["std"] / expected["std"] < 1.4):
         raise AbsentError(f"not timed: the mean is {found['mean']:.2f} and the standard deviation {found['std']:.2f}")
+
+
+def task_of(name: str) -> str:
+    """Return the task of a contender, which is a key of ``TASKS``."""
+    first = name.partition("_")[0]
+    return first if first in TASKS else ""
 
 
 def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) -> Group:
@@ -159,14 +201,16 @@ def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) 
 
 
 def run_cell(
-    names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str], *, coloured: bool
+    names: dict[str, Path], workload: Workload, threads: int, rounds: int, absent: dict[str, str], *, task: str
 ) -> dict[str, Any]:
-    """Return the results of the contenders for one workload and number of threads, with or without colour jitter."""
-    names = {name: python for name, python in names.items() if name.startswith("colour_") == coloured}
-    title = f"{workload.name}{', colours' if coloured else ''}"
+    """Return the results of a task's contenders for one workload and number of threads."""
+    names = {name: python for name, python in names.items() if task_of(name) == task}
+    title = f"{workload.name}{TASKS[task]}"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         write_photos(make(workload, real_photos())[0], folder)
+        if task in ("masks", "boxes"):
+            write_annotations(folder)
         groups: dict[str, Group] = {}
         expected = None
         for name, python in names.items():
@@ -220,11 +264,11 @@ def main() -> None:
         "absent": absent,
         "cells": [],
     }
-    cells = [("500x375", 1, False), ("500x375", 1, True)]
+    cells = [("500x375", 1, task) for task in TASKS]
     if not arguments.quick:
-        cells[1:1] = [("500x375", 2, False), (MIXED, 1, False), (MIXED, 2, False)]
-    for workload, threads, coloured in cells:
-        cell = run_cell(names, WORKLOADS[workload], threads, results["rounds"], absent, coloured=coloured)
+        cells[1:1] = [("500x375", 2, ""), (MIXED, 1, ""), (MIXED, 2, "")]
+    for workload, threads, task in cells:
+        cell = run_cell(names, WORKLOADS[workload], threads, results["rounds"], absent, task=task)
         results["cells"].append(cell)
         measure.write(arguments, f"train-{arguments.date}{'-quick' if arguments.quick else ''}", results)
     for cell in results["cells"]:

@@ -9,10 +9,10 @@ from textwrap import fill
 from typing import Any
 
 import measure
+from train import OURS, task_of
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = measure.ROOT / "docs" / "performance-training.md"
-OURS = ("pixprep_loader", "colour_pixprep")
 WHAT = {
     "pixprep_loader": "pixprep Loader",
     "pixprep_cached": 'pixprep Loader, second epoch with `cache="pixels"`',
@@ -29,7 +29,24 @@ WHAT = {
     "colour_pixprep": "pixprep Loader, `color_jitter`",
     "colour_dali": "DALI, `image_random_crop`, `color_twist`",
     "colour_torch_pil": "DataLoader, torchvision v2 on Pillow, `ColorJitter`",
+    "masks_pixprep": "pixprep Loader, PNG masks",
+    "masks_dali": "DALI, decodes only the crop of photo and mask",
+    "masks_torch_pil": "DataLoader, torchvision v2 on Pillow, `Mask`",
+    "masks_tf": "tf.data, default resize, which aliases; nearest for masks",
+    "boxes_pixprep": "pixprep Loader, `random_iou_crop`",
+    "boxes_dali": "DALI, `random_bbox_crop`: decodes only the crop",
+    "boxes_torch_pil": "DataLoader, torchvision v2 on Pillow, `RandomIoUCrop`",
 }
+SECTIONS = {
+    "colour": "In the section with colours, brightness, contrast and saturation are also jittered by 0.4, and hue by "
+    "0.1. ",
+    "masks": "In the section with masks, each photo has a PNG mask of eight classes, which is cropped and flipped with "
+    "the photo, and resized with the filter nearest. ",
+    "boxes": "In the section with boxes, the crop is the random crop of SSD, which depends on the four boxes of each "
+    "photo, and is followed by a resize to 224 x 224 pixels. tf.data is missing there, because TensorFlow does not "
+    "have operators that crop and flip boxes. ",
+}
+"""Description of each further task."""
 LINE = 120
 
 
@@ -54,7 +71,7 @@ def _memory(memory: dict[str, Any]) -> str:
 
 
 def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
-    colours = any(name.startswith("colour_") for cell in result["cells"] for name in cell["contenders"])
+    measured = {task_of(name) for cell in result["cells"] for name in cell["contenders"]}
     yield "# Performance of the training input"
     yield fill(
         "This page is for engineers who choose an input pipeline for training. It compares pixprep's Loader with "
@@ -65,12 +82,7 @@ def _paragraphs(result: dict[str, Any]) -> Iterator[str]:
     yield fill(
         "The task is torchvision's ImageNet training preset: shuffled JPEG files of two classes, a random resized crop "
         "of 224 x 224 pixels, a random flip, normalization with mean and std, and float32 batches of 64 images. "
-        + (
-            "In the section with colours, brightness, contrast and saturation are also jittered by 0.4, and hue by "
-            "0.1. "
-            if colours
-            else ""
-        )
+        + "".join(text for task, text in SECTIONS.items() if task in measured)
         + f"The benchmark ran on {result['date']} with commit `{result['commit']}`, on {result['processor']}, and with "
         f"Python {result['python']}. All processes of a loader together had as many cores as the loader had threads, "
         "and were paused while other loaders ran. Loaders with worker processes ran with the fastest number of "

@@ -36,18 +36,43 @@ def main(name: str, folder: str, threads: int) -> None:
             prepared[str(argument)] = contender.prepare(Path(folder), threads, argument)
         taken, facts = [], {}
         start = perf_counter()
-        for images, labels in islice(prepared[str(argument)], asked["count"]):
+        for images, targets in islice(prepared[str(argument)], asked["count"]):
             now = perf_counter()
             taken.append(now - start)
-            facts = facts or {"shape": np.shape(images), "labels": len(labels), **_moments(images)}
+            facts = facts or _facts(images, targets)
             start = perf_counter()
         answers.write(json.dumps({"taken": taken, "versions": versions, **facts}) + "\n")
         answers.flush()
 
 
-def _moments(images: np.ndarray) -> dict[str, float | str]:
+def _facts(images: Any, targets: Any) -> dict[str, Any]:
+    """Return the facts about a batch that ``train.check`` verifies."""
     values = np.asarray(images)
-    return {"dtype": str(values.dtype), "mean": float(values.mean()), "std": float(values.std())}
+    facts = {"shape": values.shape, "labels": len(targets), "dtype": str(values.dtype)}
+    moments = {"mean": float(values.mean()), "std": float(values.std())}
+    return {**facts, **moments, **({"fit": fit(values, targets)} if np.ndim(targets[0]) else {})}
+
+
+def fit(images: np.ndarray, targets: Any) -> float:
+    """Return how well masks or boxes match the brightness of their images, from which the benchmark made them.
+
+    For masks, this is the correlation of class and brightness. For boxes, it is the difference in brightness between
+    their pixels and the whole image, in standard deviations. Both are about 0 if the targets belong to a different
+    window, or are not flipped.
+
+    Args:
+        images: Tensors, (n, 3, height, width) or (n, height, width, 3).
+        targets: Masks, (n, height, width) or (n, height, width, 1), or a list of boxes, (boxes, 4) xyxy in pixels.
+    """
+    gray = images.mean(axis=1 if images.shape[1] == 3 else 3)
+    if not isinstance(targets, list):
+        return float(np.corrcoef(gray.ravel(), np.asarray(targets).ravel())[0, 1])
+    inside = []
+    for image, boxes in zip(gray, targets, strict=True):
+        for left, top, right, bottom in np.rint(boxes).astype(int):
+            pixels = image[top:bottom, left:right]
+            inside.append((pixels.mean() - image.mean()) / image.std() if pixels.size else 0.0)
+    return float(np.mean(inside))
 
 
 def _is_installed(package: str) -> bool:

@@ -3,13 +3,22 @@
     PACKAGES       packages whose versions determine its speed
     WORKERS        numbers of worker processes to try, by number of threads; () if it does not use processes
     prepare(folder, threads, workers)
-                   yields batches endlessly: (images, labels), with images float32 (64, 3, 224, 224), or
-                   (64, 224, 224, 3) if the library's models require it
+                   yields batches endlessly: (images, targets), with images float32 (64, 3, 224, 224), or
+                   (64, 224, 224, 3) if the library's models require it; targets are described below
 
 The task is torchvision's ImageNet training preset: a random resized crop of 224 with area 0.08 to 1 and aspect ratio
 3/4 to 4/3, bilinear and antialiased, a random flip, and ``(value / 255 - mean) / std``. The batches are shuffled and
 complete. ``folder`` contains ``files``, with a folder of JPEGs per class, and ``shard.tar``, with the same photos in
-WebDataset's format. ``colour_*`` add a colour jitter (brightness, contrast, saturation and hue) after the flip.
+WebDataset's format. The targets are the 64 labels.
+
+``colour_*`` add a colour jitter (brightness, contrast, saturation and hue) after the flip.
+
+``masks_*`` also crop, flip and resize (nearest) the PNG mask of each photo, from the folder ``masks``. The targets are
+integers, (64, 224, 224) or (64, 224, 224, 1).
+
+``boxes_*`` replace the random resized crop by the random crop of SSD (Liu et al., 2016), whose overlap with a box has
+at least a random threshold, and by a resize to 224 x 224. The boxes are in ``boxes.json``, in COCO's format. The
+targets are a list of 64 arrays: the boxes of which the crop contains the center, (n, 4) xyxy in pixels of the result.
 """
 
 from __future__ import annotations

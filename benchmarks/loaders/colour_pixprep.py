@@ -15,4 +15,6 @@ PACKAGES, WORKERS = pixprep_loader.PACKAGES, pixprep_loader.WORKERS
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
     """See ``loaders``."""
     del workers
-    return pixprep_loader.endless(folder, threads, pp.color_jitter(**JITTER))
+    return pixprep_loader.endless(
+        pp.read.files(folder / "files"), pixprep_loader.pipeline(pp.color_jitter(**JITTER)), threads
+    )

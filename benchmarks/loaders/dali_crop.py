@@ -15,29 +15,30 @@ WORKERS = ()
 
 
 def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of a pipeline, with DALI's default prefetch queue of length two.
+    """Yield the batches of a pipeline in which ``images`` decodes files and resizes them to (224, 224)."""
 
-    ``images`` decodes files and resizes them to (224, 224).
-    """
-
-    @pipeline_def(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)
-    def definition() -> Any:
+    def samples() -> tuple[Any, Any]:
         encoded, labels = fn.readers.file(file_root=str(folder / "files"), random_shuffle=True, initial_fill=1024)
-        tensors = fn.crop_mirror_normalize(
-            images(encoded),
-            dtype=types.FLOAT,
-            output_layout="CHW",
-            mirror=fn.random.coin_flip(),
-            mean=[255 * mean for mean in MEAN],
-            std=[255 * std for std in STD],
-        )
-        return tensors, labels
+        return normalized(images(encoded), fn.random.coin_flip()), labels
 
-    pipeline = definition()
+    for tensors, labels in batches(samples, threads):
+        yield tensors.as_array(), labels.as_array()
+
+
+def normalized(images: Any, is_mirrored: Any) -> Any:
+    """Return the float32 tensors of images, some of which are mirrored."""
+    mean, std = ([255 * number for number in numbers] for numbers in (MEAN, STD))
+    return fn.crop_mirror_normalize(
+        images, dtype=types.FLOAT, output_layout="CHW", mirror=is_mirrored, mean=mean, std=std
+    )
+
+
+def batches(samples: Callable[[], tuple[Any, Any]], threads: int) -> Iterator[tuple[Any, Any]]:
+    """Run a pipeline that ``samples`` defines endlessly, with DALI's default prefetch queue of length two."""
+    pipeline = pipeline_def(samples)(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)
     pipeline.build()
     while True:
-        tensors, labels = pipeline.run()
-        yield tensors.as_array(), labels.as_array()
+        yield pipeline.run()
 
 
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:

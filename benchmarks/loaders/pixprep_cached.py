@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pixprep as pp
 from loaders import pixprep_loader
 
 PACKAGES = pixprep_loader.PACKAGES
@@ -15,4 +16,4 @@ WORKERS = ()
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
     """See ``loaders``."""
     del workers
-    return pixprep_loader.endless(folder, threads, cache="pixels")
+    return pixprep_loader.endless(pp.read.files(folder / "files"), pixprep_loader.pipeline(), threads, cache="pixels")

@@ -13,8 +13,8 @@ PACKAGES = ("pixprep", "numpy", "simplejpeg")
 WORKERS = ()
 
 
-def pipeline(*colours: Any) -> pp.Pipeline:
-    """Return the training pipeline. ``colours`` are ops to insert after the flip."""
+def pipeline(*ops: Any) -> pp.Pipeline:
+    """Return the training pipeline. ``ops`` are inserted after the flip."""
     return pp.Pipeline(
         [
             pp.decode(),
@@ -22,23 +22,24 @@ def pipeline(*colours: Any) -> pp.Pipeline:
             pp.random_flip(),
             pp.resize(256, only="serving"),
             pp.center_crop(SIDE, only="serving"),
-            *colours,
+            *ops,
             pp.normalize(mean=MEAN, std=STD),
             pp.tensor(),
         ]
     ).for_training()
 
 
-def endless(folder: Path, threads: int, *colours: Any, **options: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of a Loader, epoch after epoch."""
-    source = pp.read.files(folder / "files")
-    loader = pp.Loader(source, pipeline(*colours), batch_size=BATCH, shuffle=True, threads=threads, **options)
+def endless(
+    source: Any, made: pp.Pipeline, threads: int, *, target: str = "label", **options: Any
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the tensors and the field ``target`` of a Loader's batches, epoch after epoch."""
+    loader = pp.Loader(source, made, batch_size=BATCH, shuffle=True, threads=threads, **options)
     while True:
         for batch in loader:
-            yield batch["tensor"], batch["label"]
+            yield batch["tensor"], batch[target]
 
 
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
     """See ``loaders``."""
     del workers
-    return endless(folder, threads)
+    return endless(pp.read.files(folder / "files"), pipeline(), threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,16 @@ PACKAGES = ("torch", "torchvision", "pillow")
 WORKERS = {1: (0, 1, 2), 2: (1, 2, 3)}
 
 
-def transform(*colours: v2.Transform) -> v2.Compose:
-    """Return the transform for each Pillow image. ``colours`` are transforms to insert after the flip."""
+def transform(*colours: v2.Transform, crop: Sequence[v2.Transform] = ()) -> v2.Compose:
+    """Return the transform for each Pillow image, and for its mask or its boxes.
+
+    Args:
+        colours: Transforms to insert after the flip.
+        crop: Transforms that crop and resize. Default: a random resized crop.
+    """
     return v2.Compose(
         [
-            v2.RandomResizedCrop(SIDE, antialias=True),
+            *(crop or (v2.RandomResizedCrop(SIDE, antialias=True),)),
             v2.RandomHorizontalFlip(),
             *colours,
             v2.PILToTensor(),
@@ -32,7 +37,9 @@ def transform(*colours: v2.Transform) -> v2.Compose:
     )
 
 
-def endless(dataset: Any, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:
+def endless(
+    dataset: Any, threads: int, workers: int, collate: Callable[[Any], Any] | None = None
+) -> Iterator[tuple[Any, Any]]:
     """Yield the batches of a data set with a DataLoader, epoch after epoch."""
     torch.set_num_threads(threads)
     loader = DataLoader(
@@ -43,10 +50,11 @@ def endless(dataset: Any, threads: int, workers: int) -> Iterator[tuple[Any, Any
         num_workers=workers,
         persistent_workers=workers > 0,
         generator=torch.Generator().manual_seed(0),
+        collate_fn=collate,
     )
     while True:
-        for images, labels in loader:
-            yield images.numpy(), labels.numpy()
+        for images, targets in loader:
+            yield images.numpy(), targets if isinstance(targets, list) else targets.numpy()
 
 
 def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any]]:

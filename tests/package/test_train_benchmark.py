@@ -7,6 +7,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from support.serving import wait_until
@@ -22,6 +23,7 @@ def folder(benchmark, tmp_path_factory):
     small = workloads.Workload("small", [(120, 160), (160, 120)], 8, 4)
     folder = tmp_path_factory.mktemp("photos")
     train.write_photos(workloads.make(small, own)[0], folder)
+    train.write_annotations(folder)
     return folder
 
 
@@ -32,7 +34,10 @@ def test_the_photos_are_files_of_two_classes_and_a_shard(benchmark, folder):
 
 
 @pytest.mark.slow(reason="measures in separate processes; only a change of benchmarks/ breaks it")
-@pytest.mark.parametrize("name", ["pixprep_loader", "pixprep_cached", "pixprep_engine", "colour_pixprep"])
+@pytest.mark.parametrize(
+    "name",
+    ["pixprep_loader", "pixprep_cached", "pixprep_engine", "colour_pixprep", "masks_pixprep", "boxes_pixprep"],
+)
 def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
     train = benchmark("train")
     with ExitStack() as stack:
@@ -42,6 +47,7 @@ def test_a_contender_runs_only_in_its_turn(benchmark, folder, name):
         assert len(found["taken"]) == 2
         assert found["cpu_s"] > 0
         train.check(name, found, None)
+        assert ("fit" in found) == name.startswith(("masks_", "boxes_"))
         process = Path(f"/proc/{group._process.pid}/stat")
         wait_until(lambda: process.read_text().rpartition(")")[2].split()[0] == "T", "not stopped")
 
@@ -50,7 +56,10 @@ def test_a_contender_that_skips_work_is_not_timed(benchmark):
     train = benchmark("train")
     whole = {"shape": [64, 3, 224, 224], "labels": 64, "dtype": "float32", "mean": -0.1, "std": 1.1}
     train.check("x", whole, whole)
+    whole |= {"fit": 0.9}
+    train.check("x", whole | {"fit": 0.75}, whole)
     for change, words in [
+        ({"fit": 0.7}, "the masks or boxes of x do not match its images \\(0.70\\)"),
         ({"shape": [32, 3, 224, 224]}, "shape \\(32, 3, 224, 224\\)"),
         ({"labels": 1}, "with 1 labels"),
         ({"dtype": "uint8"}, "returns uint8"),
@@ -58,6 +67,15 @@ def test_a_contender_that_skips_work_is_not_timed(benchmark):
     ]:
         with pytest.raises(train.AbsentError, match=words):
             train.check("x", whole | change, whole)
+
+
+@pytest.mark.parametrize("name", ["masks_pixprep", "boxes_pixprep"])
+def test_masks_and_boxes_of_different_windows_or_flips_do_not_fit(benchmark, folder, name):
+    fit, least = benchmark("train_worker").fit, benchmark("train").MIN_FIT
+    images, targets = next(benchmark(f"loaders.{name}").prepare(folder, 1, 0))
+    found = fit(images, targets)
+    others, half_flipped = fit(np.roll(images, 1, axis=0), targets), (found + fit(images[..., ::-1], targets)) / 2
+    assert max(others, half_flipped) < least * found
 
 
 def test_every_contender_has_a_name_in_the_report(benchmark):
