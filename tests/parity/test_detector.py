@@ -74,3 +74,26 @@ def test_detections_equal_ultralytics(task, seed, monkeypatch):
         masks = ops.process_mask_native(torch.from_numpy(prototypes), theirs[:, 6:], boxes, SIZE).numpy().astype(bool)
         differs = np.mean([(one != other).sum() / other.sum() for one, other in zip(ours.masks(), masks, strict=True)])
         assert differs < 1e-3, differs
+
+
+def test_detections_equal_the_post_processing_of_transformers():
+    """All outputs of an RT-DETR are passed, including the boxes of its encoder. Its boxes in the photo are rejected."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    model = transformers.RTDetrForObjectDetection(transformers.RTDetrConfig(num_labels=80)).eval()
+    with torch.no_grad():
+        given = model(torch.rand(1, 3, 320, 320))
+    height, width = 720, 1280
+    geometry = {"transform": np.float32([320 / height, 320 / width, 0, 0]), "original_size": np.int32([height, width])}
+    outputs = {name: value[0].numpy() for name, value in given.items() if isinstance(value, torch.Tensor)}
+    process = transformers.RTDetrImageProcessor().post_process_object_detection
+    (every,) = process(given, threshold=0.0, target_sizes=[(height, width)])
+    score = float(every["scores"][100])
+    ours = pp.detections(outputs | geometry | {"image_size": np.int32([320, 320])}, score=score, most=300)
+    theirs = {name: value[: len(ours.boxes)].numpy() for name, value in every.items()}
+    assert len(ours.boxes) > 90
+    assert np.allclose(ours.boxes, theirs["boxes"].clip(0, [width, height, width, height]), atol=1e-3)
+    assert np.allclose(ours.scores, theirs["scores"])
+    assert np.array_equal(ours.classes, theirs["labels"])
+    with pytest.raises(pp.PixprepError, match="in pixels of the photo"):
+        pp.detections({name: value.numpy() for name, value in every.items()} | geometry)

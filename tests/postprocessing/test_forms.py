@@ -171,6 +171,12 @@ def test_boxes_in_pixels_of_the_photo_are_never_mistaken_for_those_of_the_tensor
         pp.detections(named((width, height)) | {"orig_target_sizes": np.int64([height, width])})
 
 
+@pytest.mark.parametrize("transform", [[2, 2, -960, -640], [-1, 1, 640, 0], [1, 1, 100, 100]])
+def test_boxes_of_a_cropped_flipped_or_padded_photo_are_in_pixels_of_the_tensor(transform):
+    geometry = {"transform": np.float32(transform), "original_size": np.int32([640, 640])}
+    assert len(pp.detections(named((320, 320)) | geometry).boxes) > 0
+
+
 RAW_DETR = {
     "transformers": {
         "pred_boxes": CENTERS,

@@ -203,7 +203,7 @@ def _check_pixels(found: Found, transform: Array, size: Array, sides: Array | No
     middles = rows.boxes[:, :2] if rows.boxes.shape[1] == 5 else (rows.boxes[:, :2] + rows.boxes[:, 2:]) / 2
     ends, photo = middles.max(axis=0, initial=0), np.array(size[::-1], np.float64)
     corners = points_to_tensor(np.array([[0, 0], [1, 0], [0, 1], [1, 1]]) * photo, transform)
-    shown = corners.min(axis=0) + corners.max(axis=0)
+    shown = corners.max(axis=0) + corners.min(axis=0).clip(0)
     limit = photo if found.is_of_photo else np.full(2, shown.max()) if sides is None else np.array(sides[::-1])
     what = f"the centers of the boxes reach x = {ends[0]:.0f}, y = {ends[1]:.0f}"
     if found.is_of_photo and (ends > limit * 1.02 + 1).any():
@@ -211,7 +211,7 @@ def _check_pixels(found: Found, transform: Array, size: Array, sides: Array | No
             f"{what}, but the photo has {photo[0]:.0f} x {photo[1]:.0f} pixels: original_size must be (height, width), "
             f"and {TARGET_SIZES} (width, height)"
         )
-    is_smaller = len(middles) >= _MANY_ROWS and (ends <= photo).all() and (1.25 * photo < shown).all()
+    is_smaller = len(middles) >= _MANY_ROWS and (ends <= photo).all() and (1.25 * photo < corners.max(axis=0)).all()
     if not found.is_of_photo and ((ends > limit * 1.02 + 1).any() or is_smaller):
         raise PixprepError(
             f"{what}, in a tensor of about {limit[0]:.0f} x {limit[1]:.0f} pixels, so they seem to be in pixels of the "
