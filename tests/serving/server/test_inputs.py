@@ -21,6 +21,7 @@ from tritonclient.utils import InferenceServerException
 
 import pixprep as pp
 from pixprep.cli.parser import main
+from pixprep.importers.transformers import from_transformers
 from pixprep.serving.embedded import client, perf
 from pixprep.serving.embedded.request import sample
 from pixprep.serving.page.answer import Photos
@@ -39,6 +40,7 @@ ROTATED = pp.Pipeline([pp.decode(), TAIL[0], pp.rotate(angle="degrees", filter="
 WINDOWS = pp.Pipeline([pp.decode(), pp.crop("AT[1]", "AT", "H", "W", max_size=99), TAIL[1]])
 QUADS = pp.Pipeline([pp.decode(), pp.warp(quad="corners", height=24, width=30), pp.transform(matrix=True), TAIL[1]])
 MATRICES = pp.Pipeline([pp.decode(), pp.warp(matrix="moves", height=24, width=30), TAIL[1]])
+PERSONS = from_transformers({"image_processor_type": "VitPoseImageProcessor", "size": {"height": 24, "width": 30}})
 FLOATS = pp.Pipeline(
     [pp.pixels(dtype="float32", layout="chw"), pp.crop("Y", "X", 24, 30, unit="free", rounding="down"), TAIL[1]]
 )
@@ -67,6 +69,7 @@ def models(tmp_path_factory):
     write_pipeline(models, "floats.pixprep", FLOATS)
     write_pipeline(models, "quads.pixprep", QUADS)
     write_pipeline(models, "matrices.pixprep", MATRICES)
+    write_pipeline(models, "persons.pixprep", PERSONS)
     write_pipeline(models, "bytes", CROPS, BYTES)
     write_pipeline(models, "zero", CROPS, PARAMETERS)
     return models
@@ -131,6 +134,9 @@ def test_the_regions_of_a_photo_are_sent_as_corners_and_matrices(triton):
     moves = np.array([[[1.5, 0.1, -30], [0.2, 1.1, 4]]])
     answer = infer(triton, "matrices.pixprep", image=image(), moves=moves).as_numpy("tensor")
     assert np.array_equal(answer, run(MATRICES, moves=[moves])["tensor"])
+    boxes = np.array([[412.8, 157.61, 53.05, 138.01], [-3, 20, 200.6, 90]])
+    answer = infer(triton, "persons.pixprep", image=image(), boxes=boxes).as_numpy("tensor")
+    assert np.array_equal(answer, run(PERSONS, boxes=[boxes])["tensor"])
     corners[1, :, 1] = 5
     with pytest.raises(
         InferenceServerException, match=r'"corners", row 2 of 2: three of the four corners are collinear'
@@ -254,7 +260,7 @@ def test_a_photo_without_boxes_gets_an_error_that_names_them(server):
 def test_the_supervisor_sends_examples_of_the_inputs(server):
     for model in ("crops.pixprep", "turns.pixprep", "rotated.pixprep", "bytes", "zero", "windows", "floats.pixprep"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=120) == 200
-    for model in ("quads.pixprep", "matrices.pixprep"):
+    for model in ("quads.pixprep", "matrices.pixprep", "persons.pixprep"):
         assert server.control.infer(model, sample(server.control.config(model)), timeout_s=120) == 200
     headers, body = sample(server.control.config("crops.pixprep"))
     broken = headers, body.replace(b"\xff\xd8\xff", b"\xff\xff\xff")
