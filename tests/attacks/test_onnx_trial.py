@@ -14,8 +14,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import pixprep as pp
-from pixprep.serving.repository import try_out
+from pixprep.serving.repository import pbtxt, try_out
+from pixprep.serving.repository.pbtxt import Step
 from support.images import jpeg, noise
+from support.serving import write_model
 
 HOSTILE = """<ir_version: 8, opset_import: ["": 18]>
 hostile (float[batch, 3, 8, 8] images) => (float[batch, 3, 8, 8] scores)
@@ -42,6 +44,8 @@ def repository(tmp_path):
         pipeline = pp.Pipeline([pp.decode(), pp.resize(height=8, width=8), pp.tensor()])
         pipeline.save(preprocess / "pipeline.json")
         onnx.save(onnx.parser.parse_model(HOSTILE.format(nodes)), classifier / "model.onnx")
+        steps = [Step("preprocess", {}, {"tensor": "tensor"}), Step("classifier", {"images": "tensor"}, {})]
+        write_model(tmp_path / "models", "ensemble", pbtxt.ensemble(steps, 1, [], [], {}))
         return tmp_path / "models"
 
     return make
