@@ -80,7 +80,7 @@ class Window(GeometryStep):
     top: float = 0
     left: float = 0
     rounding: Rounding = "half_even"
-    padding_rounding: Rounding = "down"
+    padding_rounding: SideRounding = "down"
     beyond: Beyond
 
     @property

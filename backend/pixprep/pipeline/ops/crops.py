@@ -44,6 +44,8 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
         rounding: Rounding of the crop's first row or column if an odd number of rows or columns is removed:
             ``half_even`` (torchvision, timm), ``down`` (Hugging Face, Keras) or ``half_away`` (DALI, TensorFlow's
             EfficientNet).
+        padding_rounding: Rounding of the padding above and on the left of an image that is smaller than the crop, which
+            is half of the total padding: ``down``, the default, or ``up`` (the PIL backend of transformers).
         smaller: Treatment of an image that is smaller than the crop in height or width: ``pad``, the default, pads it,
             and ``refuse`` rejects it, as DALI does. If ``fraction`` results in a side of 0 pixels, ``refuse`` rejects
             the image; by default, the side is then 1 pixel.
@@ -56,6 +58,7 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
     width: Length | None = None
     fraction: float | None = None
     rounding: Rounding = "half_even"
+    padding_rounding: Literal["down", "up"] | None = None
     smaller: Literal["pad", "refuse"] | None = None
 
     def check(self) -> None:
@@ -68,6 +71,8 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             settle(self, "smaller", "pad")
         elif self.smaller == "pad":
             raise PipelineError('"smaller": "pad" requires "height" and "width"')
+        if self.padding_rounding is not None and self.smaller != "pad":
+            raise PipelineError('"padding_rounding" requires "height" and "width", and "smaller": "pad"')
 
     def infer(self, image: ImageSpec) -> ImageSpec:
         """Return the spec of the crop; reject normalized images that would be padded, because 0 is then not black."""
@@ -99,6 +104,7 @@ class CenterCrop(ImageOp, frozen=True, tag="center_crop"):
             refuses_empty=self.fraction is not None and self.smaller == "refuse",
             place="center",
             rounding=self.rounding,
+            padding_rounding=self.padding_rounding or "down",
             beyond="refuse_smaller" if self.smaller == "refuse" else "fill",
         )
         return before.then(window, fill=0 if self._may_pad(image) else None)
