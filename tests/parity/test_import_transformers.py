@@ -127,9 +127,6 @@ def test_a_configuration_with_only_a_class_equals_the_class(name, backend):
     if name in WITHOUT_PIL and backend == "pil":
         assert "does not have a PIL backend in transformers" in refusal(from_transformers, config, backend=backend)
         return
-    if name == "MobileViTImageProcessor" and backend == "pil":
-        assert "may pad the image, which is not" in refusal(from_transformers, config, backend=backend)
-        return
     assert_equal(config, backend, images()[:1])
 
 
@@ -156,10 +153,26 @@ ODD = {
 def test_an_unusual_configuration_equals_the_processor(case, backend):
     config = clip(224) | ODD[case]
     large = [image for image in images() if min(read(image).size) >= 224]
-    if backend == "pil" and ("no resize" in case or "a crop that pads" in case):
-        assert "may pad the image, which is not" in refusal(from_transformers, config, backend=backend)
-        return
     assert_equal(config, backend, large)
+
+
+WIDE = {
+    "a crop that pads only the height": clip(50) | {"crop_size": {"height": 61, "width": 40}},
+    "no crop": clip(50) | {"do_center_crop": False},
+    "no change of the size by DETR": detr("Detr") | {"do_resize": False},
+    "no change of the size": vit(50) | {"do_resize": False},
+    "DPT with the aspect ratio of the photo": {
+        "image_processor_type": "DPTImageProcessor",
+        "size": {"height": 46, "width": 46},
+        "keep_aspect_ratio": True,
+    },
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", WIDE)
+def test_a_wide_photo_is_processed_as_in_the_class(case, backend):
+    assert_equal(WIDE[case], backend, [png(noise(30, 401)), png(noise(77, 50))])
 
 
 RAISES = {

@@ -98,13 +98,30 @@ def compare(name, backend, fields, encoded):
 def test_the_defaults_equal_the_class_for_images_of_many_sizes(name, backend):
     # the classes in ONLY_PIL interpret an image with a single row as channels
     sizes = SIZES[2:] if name in ONLY_PIL else SIZES
-    if (name, backend) == ("TvpImageProcessor", "pil"):
-        with pytest.raises(PipelineError, match="may pad the image, which is not"):
-            compare(name, backend, {}, photos())
-        return
     encoded = [*photos(), png(scene(301, 259)), *(png(noise(*size)) for size in sizes)]
     fields = {"clusters": COLORS} if name == "ImageGPTImageProcessor" else {}
     assert compare(name, backend, fields, encoded) >= 8
+
+
+ODD = {
+    "BridgeTowerImageProcessor": {"size": {"shortest_edge": 50}, "crop_size": {"shortest_edge": 61}},
+    "DeepseekVLHybridImageProcessor": {"high_res_size": {"height": 64, "width": 64}, "high_res_resample": 0},
+    "TvpImageProcessor": {
+        "size": {"longest_edge": 48},
+        "crop_size": {"height": 61, "width": 50},
+        "pad_size": {"height": 64, "width": 64},
+    },
+    "VideoLlavaImageProcessor": {"size": {"shortest_edge": 50}, "crop_size": {"height": 61, "width": 50}},
+}
+"""Configurations whose crop is larger than the resized image, and one whose first filter is ``nearest``."""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("crops", [True, False])
+@pytest.mark.parametrize("name", ODD)
+def test_an_unusual_configuration_equals_the_class(name, backend, crops):
+    fields = SMALL[name] | ODD[name] | ({} if name.startswith("Deepseek") else {"do_center_crop": crops})
+    assert compare(name, backend, fields, [png(noise(45, 70)), png(noise(77, 50))]) == 2
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -149,8 +166,7 @@ COPIED = (*("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImagePro
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", ROWS)
 def test_pixel_values_that_are_not_changed_have_the_dtype_of_the_class(name, backend):
-    crops = {"do_center_crop": False} if name == "TvpImageProcessor" else {}  # its PIL backend pads differently
-    for pads in ({}, {"do_pad": False}) if name in COPIED else (crops,):
+    for pads in ({}, {"do_pad": False}) if name in COPIED else ({},):
         fields = SMALL.get(name, {}) | FIXED.get(name, {}) | {"do_rescale": False, "do_normalize": False} | pads
         fields |= {"do_rescale": True} if name in RESCALED else {}  # required
         assert compare(name, backend, fields, [png(scene(301, 259)), png(noise(99, 50))]) == 2

@@ -14,7 +14,7 @@ import pytest
 from pixprep import ImageError, PipelineError
 from pixprep.importers.transformers import CLASSES
 from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED
-from pixprep.importers.transformers.classes import FIXED
+from pixprep.importers.transformers.classes import FIXED, ZERO_RESAMPLE
 from pixprep.importers.transformers.processor import ImageProcessor
 from support.hub_configs import TILED
 from support.images import jpeg, noise, png, read, scene
@@ -100,12 +100,7 @@ def result(processor, *arguments, **options):
 def test_a_batch_equals_that_of_the_class(case, backend):
     fields = {**CASES[case]}
     name = fields.pop("image_processor_type", case)
-    try:
-        own, ours = pair(name, backend, **fields)
-    except PipelineError as error:
-        if backend == "pil" and "may pad the image" in str(error):
-            pytest.skip("NO PADDING: this crop of the PIL backend is not supported")
-        raise
+    own, ours = pair(name, backend, **fields)
     compared = 0
     for count in (1,) if FORMS[name].is_alone else (1, 2, 5):
         for form in (None, "np", "pt"):
@@ -217,6 +212,10 @@ def test_keyword_arguments_of_a_call_equal_the_class():
     ):
         given = {"return_tensors": "pt", **options}
         assert difference(ours(images(2), **given), own(images(2), **given)) is None, options
+    for name in ZERO_RESAMPLE:
+        own, ours = pair(name, "pil", resample=2)
+        expected = own(images(1), return_tensors="np", resample=0)
+        assert difference(ours(images(1), return_tensors="np", resample=0), expected) is None, name
     own, ours = pair("CLIPImageProcessor", **SMALL_CLIP)
     for options in ({"size": 50}, {"crop_size": 20}, {"size": {"height": 20, "width": 30}}):
         expected = result(own, images(1), return_tensors="pt", **options)
@@ -234,10 +233,10 @@ def test_other_keyword_arguments_are_refused_or_passed_to_the_original():
     assert difference(both(images(1), annotations=[boxes], return_tensors="pt"), expected) is None
     with pytest.raises(PipelineError, match="pass original="):
         ours(images(1), None, boxes)
-    crop = {"do_resize": False, "return_tensors": "pt"}  # tensors of any size, which a pipeline does not have
-    with pytest.raises(PipelineError, match="no upper bound"):
-        ours(images(1), **crop)
-    assert difference(both(images(1), **crop), own(images(1), **crop)) is None
+    for options in ({"do_resize": False}, {"do_resize": False, "do_pad": False}):
+        expected = own(images(1), return_tensors="pt", **options)
+        for each in (ours, both):
+            assert difference(each(images(1), return_tensors="pt", **options), expected) is None, options
     assert both.post_process_object_detection == own.post_process_object_detection
 
 

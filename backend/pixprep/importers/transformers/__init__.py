@@ -13,13 +13,14 @@ this flag is false, the processor does not convert the image, and fails for most
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from pixprep.errors import PipelineError
 from pixprep.importers.assembly import assembled, resize
-from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, sides
+from pixprep.importers.fields import PILLOW_FILTERS, Fields, read_json, reading, shortened, sides
 from pixprep.importers.timm import from_timm
 from pixprep.importers.transformers.classes import (
     BGR,
@@ -42,11 +43,19 @@ from pixprep.importers.transformers.classes import (
 )
 from pixprep.importers.transformers.further import further_outputs
 from pixprep.importers.transformers.patches import PATCHED, VIDEO_PATCHED, patched
-from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, PHOTO, SIZED, VIDEO_SIZED, Branch, is_float, sized
+from pixprep.importers.transformers.sizes import (
+    MAX_OPEN_SIDE,
+    PHOTO,
+    SIZED,
+    VIDEO_SIZED,
+    Branch,
+    center_crop,
+    is_float,
+    sized,
+)
 from pixprep.importers.transformers.videos import VIDEOS, clip_of, frames_as_tiles, sampling_fields
 from pixprep.pipeline.ops import (
     MAX_SIDE,
-    CenterCrop,
     Decode,
     Normalize,
     Op,
@@ -61,6 +70,7 @@ from pixprep.pipeline.ops import (
     Warp,
     changed,
 )
+from pixprep.pipeline.ops.faults import quoted
 from pixprep.pipeline.pipeline import Pipeline
 from pixprep.spec import Alpha, Filter, Layout, Like, TensorDType
 
@@ -154,7 +164,8 @@ def from_transformers(
     for field, flag in NEEDED.items():
         if field in unused and settings.flag(flag) and not settings.has(field):
             settings.refuse(field, f'must be set unless "{flag}" is false: transformers raises an error without it')
-    with reading(defaults | {key: values[key] for key in values if key not in unused}, where) as fields:
+    known = defaults | {key: values[key] for key in values if key not in unused}
+    with reading(known, where) as fields, _naming_fields(fields, known):
         fields.ignore(*defaults, *COMMON, *HARMLESS, *(key for key in values if values[key] is None))
         fields.finish()  # reject fields of other classes, before the code below reads them
         pads = _square_padding(fields, processor)
@@ -209,12 +220,14 @@ def from_transformers(
         first = changed(first, name=PHOTO) if branch.source == PHOTO else first
     has_floats = any(isinstance(op, Normalize) for op in (*geometry, *arithmetic))
     tensor = Tensor(dtype="float32" if has_floats else "uint8", layout=layout, name=output)
-    if not outputs and not clip and (shorter := _unbounded_side(geometry)) is not None:
-        tensor = changed(tensor, max_size=max(MAX_OPEN_SIDE, shorter))
+    max_size = None if clip else _max_size(geometry)
+    if max_size is not None:
+        tensor = changed(tensor, max_size=max_size)
+        outputs = [changed(op, max_size=op.max_size or max_size) if isinstance(op, Tensor) else op for op in outputs]
         log.warning(
             '%s: the pipeline limits each side to %d pixels with "max_size" in tensor, because the size of a tensor '
             "must be bounded; transformers does not limit it",
-            *(where, tensor.max_size),
+            *(where, max_size),
         )
     if padded_size:
         tensor = changed(tensor, min_height=padded_size[0], min_width=padded_size[1])
@@ -230,14 +243,15 @@ def from_transformers(
             [changed(op, dtype=dtype) if isinstance(op, Tensor | Patches | SlicePatches | Tiles) else op for op in ops]
             for ops in (outputs, more)
         )
-    return assembled(
-        [first, *pads, *geometry, *arithmetic, *tail, *(outputs or [tensor]), *numbers, *more],
-        library="transformers",
-        version=version,
-        name=name or folder or processor,
-        where=where,
-        like=LIKE[backend],
-    )
+    with _naming_fields(settings, known):
+        return assembled(
+            [first, *pads, *geometry, *arithmetic, *tail, *(outputs or [tensor]), *numbers, *more],
+            library="transformers",
+            version=version,
+            name=name or folder or processor,
+            where=where,
+            like=LIKE[backend],
+        )
 
 
 def read_processor(
@@ -306,6 +320,25 @@ def processor_of(values: Mapping[str, Any], where: str, *, is_clip: bool = False
     return name
 
 
+@contextmanager
+def _naming_fields(fields: Fields, known: Collection[str]) -> Iterator[None]:
+    """Append a field of the configuration to the error of an op that was computed from it.
+
+    Errors that contain the name of a known field are not changed.
+    """
+    try:
+        yield
+    except PipelineError as error:
+        text = str(error)
+        is_named = any(quoted(field) in text for field in known)
+        sources = {"height": "size", "tile_size": "size", "filter": "resample", "center_crop": "crop_size"}
+        source = next((field for name, field in sources.items() if quoted(name) in text), None)
+        if is_named or source is None or source not in known:
+            raise
+        value = shortened(repr(fields.take(source)))
+        raise PipelineError(f"{text}; this follows from {quoted(source)}: {value}", limit=error.limit) from None
+
+
 def _square_padding(fields: Fields, processor: str) -> list[Op]:
     """Return LLaVA's padding, which makes the image square before the resize.
 
@@ -344,7 +377,6 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
         if min(height, width) < 2:
             fields.refuse("size", "must have a height and a width of at least 2 pixels")
         return [Warp(box="boxes", box_format="xywh64", align_corners=True, height=height, width=width, like="scipy")]
-    known_size: Sides = ()  # (height, width), only the shorter side, or () if neither is known
     is_without_crop = processor == "SamImageProcessor" or (processor in NO_PIL_CROP and backend == "pil")
     if is_without_crop and fields.flag("do_center_crop"):
         fields.refuse(
@@ -354,36 +386,34 @@ def _geometry(fields: Fields, processor: str, backend: Backend) -> list[Op]:
         own_crop: Sides = ()
         how: dict[str, Any] = {}
         if processor in DETRS:
-            known_size, how = _detr_size(fields, processor)
+            size, how = _detr_size(fields, processor)
         elif processor == "SamImageProcessor":
             (longest,) = _longer_side(fields)
             how = {"filter": _filter(fields, backend), "like": LIKE[backend]}
             return [ResizeByRule(rule="longer_half_up", size=longest, **how)]
         elif processor in DPTS:
-            known_size, how = _dpt_size(fields)
+            size, how = _dpt_size(fields)
         else:
-            known_size, own_crop = _size(fields, processor)
-        ops.append(resize(known_size, filter=_filter(fields, backend), like=LIKE[backend], **how))
+            size, own_crop = _size(fields, processor)
+        ops.append(resize(size, filter=_filter(fields, backend), like=LIKE[backend], **how))
         if own_crop:
-            ops.append(_center_crop(fields, "crop_pct", own_crop, known_size, backend))
-            known_size = own_crop
+            ops.append(center_crop(own_crop[0], own_crop[1], LIKE[backend]))
+    elif processor in DETRS:  # their mask also requires an upper bound
+        ops.append(ResizeByRule(rule="keep", size=MAX_OPEN_SIDE, filter="bilinear", like=LIKE[backend]))
     if fields.flag("do_center_crop"):
         window = _sides(fields, "crop_size", is_square=True)
         if len(window) == 1:
             fields.refuse("crop_size", "must have a height and a width")
-        ops.append(_center_crop(fields, "crop_size", window, known_size, backend))
+        ops.append(center_crop(window[0], window[1], LIKE[backend]))
     return ops
 
 
-def _unbounded_side(geometry: Sequence[Op]) -> int | None:
-    """Return the length of the shorter side if the longer side depends on the image and has no upper bound.
-
-    The result is 0 if the image keeps its size, and None if both sides are bounded.
-    """
+def _max_size(geometry: Sequence[Op]) -> int | None:
+    """Return a maximum height and width for the tensor, or None if the ops already limit the size of the image."""
     last = geometry[-1] if geometry else None
     if isinstance(last, Resize) and last.height is None and last.max_size is None:
-        return last.size if isinstance(last.size, int) else None
-    return 0 if last is None else None
+        return max(MAX_OPEN_SIDE, last.size) if isinstance(last.size, int) else None
+    return MAX_OPEN_SIDE if last is None else None
 
 
 def _filter(fields: Fields, backend: Backend, *, is_optional: bool = False) -> Filter:
@@ -464,15 +494,8 @@ def _dpt_size(fields: Fields) -> tuple[Sides, dict[str, Any]]:
         return tuple(round(side / multiple) * multiple for side in size), {}
     if size[0] != size[1]:
         fields.refuse("size", 'must be square if "keep_aspect_ratio" is true')
-    max_size = min(MAX_SIDE, 4 * size[0])
-    log.warning(
-        '%s: the pipeline limits each side to %d pixels with "max_size" in resize, because the size of a tensor must '
-        "be bounded; transformers does not limit it",
-        fields.where,
-        max_size,
-    )
     rounded = {"multiple": multiple} if multiple > 1 else {}
-    return size[:1], {"side": "nearer", "max_size": max_size, "rounding": "half_even", **rounded}
+    return size[:1], {"side": "nearer", "rounding": "half_even", **rounded}
 
 
 def _divided_by_crop_pct(fields: Fields, size: Sides) -> Sides:
@@ -512,23 +535,6 @@ def _check_size_keys(fields: Fields, field: str) -> None:
         is_known = value is None or type(value) is int or (isinstance(value, list | tuple) and len(value) == 2)
     if not is_known:
         fields.refuse(field, INVALID_SIZE)
-
-
-def _center_crop(fields: Fields, field: str, window: Sides, known_size: Sides, backend: Backend) -> CenterCrop:
-    """Return the op for the centre crop.
-
-    Both backends round the offset of the crop down. If the image is smaller than the crop, the image is padded. The
-    torchvision backend rounds the padding at the top down, but the PIL backend rounds it up.
-    """
-    if backend == "pil":
-        missing = [max(0, out - side) for out, side in zip(window, (known_size * 2 or (0, 0))[:2], strict=True)]
-        is_even = len(known_size) == 2 and all(pixels % 2 == 0 for pixels in missing)
-        if any(missing) and not is_even:
-            fields.refuse(
-                field,
-                "may pad the image, which is not supported for the PIL backend, because it centers images differently",
-            )
-    return CenterCrop(window[0], window[1], rounding="down")
 
 
 def _arithmetic(fields: Fields, processor: str, backend: Backend, prefix: str = "") -> list[Op]:

@@ -147,6 +147,9 @@ FRAMES = ("VideoMAEImageProcessor", "VivitImageProcessor")
 ONLY_PIL = ("Emu3ImageProcessor", "VideoLlavaImageProcessor", "VivitImageProcessor")
 """Classes that have only one implementation, which resizes with Pillow."""
 
+ZERO_RESAMPLE = ("DeepseekVLHybridImageProcessor", "DeepseekVLImageProcessor", "JanusImageProcessor")
+"""Classes whose PIL backend ignores ``resample=0`` in a call, and uses the filter of the configuration."""
+
 WITHOUT_PIL = (
     *("DINOv3ViTImageProcessor", "PPOCRV5ServerDetImageProcessor", "PPOCRV5ServerRecImageProcessor"),
     *("Gemma4UnifiedImageProcessor", "NeoMMEImageProcessor", "UltraVBertImageProcessor"),

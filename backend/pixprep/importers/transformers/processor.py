@@ -32,7 +32,7 @@ from pixprep.engine.options import Limits
 from pixprep.errors import ImageError, PipelineError, needing, printable
 from pixprep.importers.transformers import CLASSES, Backend, from_transformers, processor_of, read_processor
 from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED, Form, Processed, combined, split_info
-from pixprep.importers.transformers.classes import ONLY_PIL
+from pixprep.importers.transformers.classes import ONLY_PIL, ZERO_RESAMPLE
 from pixprep.pipeline.ops import Warp, changed
 from pixprep.pipeline.pipeline import Pipeline
 
@@ -286,7 +286,8 @@ class ImageProcessor:
         for key, value in options.items():
             given = _plain(key, value, is_square=is_square)
             is_same = key in self._settings and given == self._settings[key]
-            if is_same or key in _HARMLESS or (key, str(given)) in _DEFAULT_CHOICES:
+            is_replaced = key == "resample" and given == 0 and self._backend == "pil" and self._name in ZERO_RESAMPLE
+            if is_same or is_replaced or key in _HARMLESS or (key, str(given)) in _DEFAULT_CHOICES:
                 continue
             if self._form is None or key not in CLASSES[self._name] or given is None:
                 raise self._unsupported(f"{key}={value!r}")

@@ -150,14 +150,7 @@ def _bridgetower(fields: Fields, filter_: Filter, like: Like) -> Made:
     made = _vilt(fields, filter_, like)
     if fields.flag("do_center_crop"):
         (window,) = _edges(fields, "crop_size", ("shortest_edge",))
-        size = made.geometry[0]
-        assert isinstance(size, ResizeByRule)
-        if like == "pillow" and (window % 2 or size.multiple % 2):  # the image may be narrower, after any aspect ratio
-            fields.refuse(
-                "crop_size",
-                "may pad the image by an odd number of pixels, which is not supported for the PIL backend",
-            )
-        made.geometry.append(CenterCrop(window, window, rounding="down"))
+        made.geometry.append(center_crop(window, window, like))
     return made
 
 
@@ -191,8 +184,8 @@ def _janus_hybrid(fields: Fields, filter_: Filter, like: Like) -> Made:
     if not fields.flag("do_pad"):
         fields.refuse("do_pad", "must be true")
     high: Filter = fields.choice("high_res_resample", PILLOW_FILTERS)
-    if high == "nearest" and like == "torchvision":
-        high = "nearest_exact"
+    if high == "nearest":  # the PIL backend replaces 0 by the value of "resample"
+        high = filter_ if like == "pillow" else "nearest_exact"
     padded = _janus_geometry(fields, high, like, "high_res_", "padded")
     small = _janus_geometry(fields, filter_, like)[0]  # the padded image is square, so it is not padded again
     return Made(
@@ -245,7 +238,7 @@ def _lcnet(fields: Fields, filter_: Filter, like: Like) -> Made:
     if not fields.flag("do_center_crop"):
         return Made(ops, [_tensor(max(MAX_OPEN_SIDE, size))])
     height, width = _edges(fields, "crop_size", ("height", "width"), is_square=True)
-    return Made([*ops, CenterCrop(height, width, rounding="down")], [_tensor()])
+    return Made([*ops, center_crop(height, width, like)], [_tensor()])
 
 
 def _dinov3(fields: Fields, filter_: Filter, like: Like) -> Made:
@@ -574,9 +567,7 @@ def _tvp(fields: Fields, filter_: Filter, like: Like) -> Made:
     ]
     if fields.flag("do_center_crop"):
         size = _edges(fields, "crop_size", ("height", "width"), is_square=True)
-        ops.append(CenterCrop(size[0], size[1], rounding="down"))
-        if like == "pillow":
-            fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
+        ops.append(center_crop(size[0], size[1], like))
     if not fields.flag("do_pad"):
         return Made(ops, [_tensor()])
     canvas = _edges(fields, "pad_size", ("height", "width"), is_square=True)
@@ -592,9 +583,7 @@ def _video_llava(fields: Fields, filter_: Filter, like: Like, *, name: str = "pi
     ops: list[Op] = [Resize(height=size[0], width=size[1], **how) if len(size) > 1 else Resize(size=size[0], **how)]
     if fields.flag("do_center_crop"):
         crop = _edges(fields, "crop_size", ("height", "width"), is_square=True)
-        if crop[0] > size[0] or crop[1] > size[-1]:
-            fields.refuse("crop_size", "may pad the image, which is not supported for the PIL backend")
-        ops.append(CenterCrop(crop[0], crop[1], rounding="down"))
+        ops.append(center_crop(crop[0], crop[1], like))
     return Made(ops, [Tensor(name=name)])
 
 
@@ -1023,6 +1012,15 @@ def is_float(fields: Fields, processor: str, like: Like) -> bool:
         *("Idefics2ImageProcessor", "Idefics3ImageProcessor", "SmolVLMImageProcessor", "UltraVBertImageProcessor"),
     )
     return is_copied and like == "torchvision" and fields.flag("do_pad")
+
+
+def center_crop(height: int, width: int, like: Like) -> CenterCrop:
+    """Return the centre crop of a backend.
+
+    Both backends round the offset of the crop down. If the image is smaller than the crop, the image is padded. The
+    torchvision backend rounds the padding at the top and on the left down, but the PIL backend rounds it up.
+    """
+    return CenterCrop(height, width, rounding="down", padding_rounding="up" if like == "pillow" else None)
 
 
 def _tensor(max_size: int | None = None) -> Tensor:
