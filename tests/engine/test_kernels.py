@@ -19,7 +19,7 @@ import pytest
 
 from engine.guarded import guarded
 from pixprep.engine.decoders.structure import MAX_KEPT, ROW
-from pixprep.engine.kernels import colours, native, resize
+from pixprep.engine.kernels import colours, native, resampling, resize
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.resize import RECENT
 from pixprep.errors import SetupError
@@ -265,6 +265,44 @@ def test_values_are_looked_up_for_every_layout_of_the_output():
             expected[plane, 2 : 2 + high, 4 : 4 + wide] = table[plane][block[:, :, channel]]
         assert np.array_equal(left, expected), (index, how)
     assert by_lines > 50
+
+
+def sums_of(windows, values):
+    """Apply filter coefficients with integer weights along the first axis of an array, with rounding and clipping."""
+    half = 1 << (windows.bits - 1)
+    rows = [
+        np.tensordot(weights[:count].astype(np.int64), values[first : first + count].astype(np.int64), 1)
+        for first, count, weights in zip(windows.first, windows.count, windows.weights, strict=True)
+    ]
+    return (np.stack(rows) + half >> windows.bits).clip(0, 255)
+
+
+@pytest.mark.parametrize("level", native.levels())
+def test_taps_in_pairs_equal_the_weighted_sums_on_each_level_of_the_kernels(level, monkeypatch):
+    """The first tap of an output column is even or odd, the number of taps is even or odd, and the rows and columns are
+    read in place or copied.
+    """
+    library = ctypes.CDLL(str(KERNELS / f"pixprep-{level}.so"))
+    monkeypatch.setattr(resize, "library", lambda: library)
+    rng = np.random.default_rng(11)
+    methods = [("torchvision", name, antialias) for name in ("bilinear", "bicubic") for antialias in (True, False)]
+    starts, counts = set(), set()
+    for index in range(240):
+        size = tuple(int(n) for n in rng.integers(1, (6, 70, 150)[index % 3], 2))
+        resized = tuple(int(rng.integers(1, (8, 90)[index % 2])) for _ in size)
+        top, left = (int(rng.integers(0, side)) if index % 5 == 0 else 0 for side in resized)
+        how = resampled(methods[index % 4], size, resized, (top, left, *resized))
+        rows, columns = resampling.windows(how)
+        image = pixels(*size, 1 + int(rng.integers(4)), seed=index)
+        expected = sums_of(rows, sums_of(columns, image.swapaxes(0, 1)).swapaxes(0, 1))
+        flips = bool(rng.integers(2)), bool(rng.integers(2))
+        for laid in (image, *layouts(image)):
+            result = resize.resize(laid, how, flips=flips)
+            assert np.array_equal(result[:: -1 if flips[0] else 1, :: -1 if flips[1] else 1], expected), (index, how)
+        starts |= {*(columns.first % 2)}
+        counts |= {*columns.count, *rows.count}
+    assert starts == {0, 1}
+    assert {1, 2, 3, 4, 5, 6, 7, 8, 9} <= counts
 
 
 def test_threads_do_not_interfere():

@@ -263,7 +263,14 @@ static void opencv_linear_vertical(const struct coefficients *w, int64_t output,
         (void)factor, (void)away;                                                                                              \
         run_vertical(w, output, lines, length, out, value_type, sum_type, result, factor, away);                               \
     }
-HORIZONTAL(int16_to_uint8, SUM_INT16, OUT_UINT8)
+static void int16_to_uint8_gray(const struct horizontal_pass *k, const char *block, char *const *out) {
+    run_horizontal(k, block, out, UINT8, SUM_INT16, OUT_UINT8, 1);
+}
+#ifndef HAS_PAIRS
+static void int16_to_uint8_words(const struct horizontal_pass *k, const char *block, char *const *out) {
+    run_horizontal(k, block, out, UINT8, SUM_INT16, OUT_UINT8, 4);
+}
+#endif
 HORIZONTAL(int32_to_uint8, SUM_INT32, OUT_UINT8)
 HORIZONTAL(int16_to_int16, SUM_INT16, OUT_INT16)
 HORIZONTAL(int16_to_int32, SUM_INT16, OUT_INT32)
@@ -276,7 +283,7 @@ HORIZONTAL_OF(pairs_of_floats, FLOAT, SUM_PAIRS, OUT_FLOAT)
 VERTICAL(cubic_to_uint8_vertical, FLOAT, SUM_CUBIC, OUT_UINT8_EVEN)
 VERTICAL(sums_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8)
 VERTICAL(mean_to_uint8_vertical, INT32, SUM_INT32, OUT_UINT8_MEAN)
-VERTICAL(int16_to_uint8_vertical, UINT8, SUM_INT16, OUT_UINT8)
+VERTICAL(short_int16_to_uint8_vertical, UINT8, SUM_INT16, OUT_UINT8)
 VERTICAL(int32_to_uint8_vertical, UINT8, SUM_INT32, OUT_UINT8)
 VERTICAL(float_to_uint8_vertical, FLOAT, SUM_FLOAT, OUT_UINT8_EVEN)
 VERTICAL(ties_to_uint8_vertical, FLOAT, SUM_FLOAT, OUT_UINT8_TIES)
@@ -286,6 +293,13 @@ VERTICAL(lerp_to_float_vertical, FLOAT, LERP, OUT_FLOAT)
 VERTICAL(fused_floats_vertical, FLOAT, SUM_FUSED, OUT_FLOAT)
 VERTICAL(pairs_of_floats_vertical, FLOAT, SUM_PAIRS, OUT_FLOAT)
 VERTICAL(uint8_to_float_vertical, UINT8, SUM_FLOAT, OUT_FLOAT)
+static void int16_to_uint8_vertical(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length,
+                                    char *out, float factor, const uint8_t *away) {
+#ifdef HAS_PAIRS
+    if (length >= MAX_PAIRED_WIDTH) return vertical_pairs(w, output, lines, length, out);
+#endif
+    short_int16_to_uint8_vertical(w, output, lines, length, out, factor, away);
+}
 #define HORIZONTAL_LAST(name, sum_type, result)                                                                                \
     static void name##_gray(const struct horizontal_pass *k, const char *const *lines, const int32_t *offsets,                 \
                             char *const *out) {                                                                                \
@@ -329,7 +343,12 @@ struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, in
     struct pass_functions functions = has_floats && passes == PASSES_FLOAT_FUSED ? FUSED_FLOATS : PASSES[passes];
     if (passes != PASSES_FIXED) return functions;
     if (column_bits < IDENTITY_BITS) {
-        functions.horizontal[0] = int16_to_uint8_gray, functions.horizontal[1] = int16_to_uint8_words;
+#ifdef HAS_PAIRS
+        functions.horizontal[1] = horizontal_pairs;
+#else
+        functions.horizontal[1] = int16_to_uint8_words;
+#endif
+        functions.horizontal[0] = int16_to_uint8_gray;
         functions.horizontal_last[0] = int16_to_uint8_last_gray, functions.horizontal_last[1] = int16_to_uint8_last_words;
     }
     if (row_bits < IDENTITY_BITS) functions.vertical = functions.vertical_first = int16_to_uint8_vertical;

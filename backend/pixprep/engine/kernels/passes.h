@@ -3,12 +3,25 @@
 #pragma once
 #include "arguments.h"
 
+#ifdef __SSE2__
+#define HAS_PAIRS
+#endif
+
+// Taps in pairs, for the functions in pairs.c. A pair consists of the columns 2 n and 2 n + 1 of the list of columns that are
+// read. Its weight contains both weights of 16 bits, the lower one first. A weight without a tap is 0.
+struct tap_pairs {
+    int64_t count;     // pairs per output column
+    int32_t *first;    // index of each output column's first pair
+    int32_t *weights;  // `count` weights per output column
+};
+
 // Arguments of a horizontal pass.
 struct horizontal_pass {
     const struct coefficients *coefficients;
     const int32_t *first;  // index of each output column's first tap in the list of columns that are read
     int64_t is_mirrored;   // whether to reverse the order of the output columns
     const uint8_t *away;   // PASSES_DALI: see `struct ties`
+    const struct tap_pairs *pairs;
 };
 
 // Horizontal pass as the first pass: compute all output columns of a block of rows, each row to its own line of `out`. A block
@@ -36,3 +49,31 @@ struct pass_functions {
 
 // `has_floats`: whether the resize has `levels`.
 struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, int64_t column_bits, int has_floats);
+
+#ifdef HAS_PAIRS
+enum {
+    PAIR_BYTES = 32,       // a pair of columns in a block of `horizontal_pairs`
+    MAX_PAIRED_WIDTH = 64  // minimum length of a line of `vertical_pairs`
+};
+
+// Compute `first` and `weights` of the pairs. `first` is that of `struct horizontal_pass`.
+void make_pairs(const struct coefficients *w, const int32_t *first, struct tap_pairs *pairs);
+
+// Return whether `interleave_rows` supports this number of bytes per pixel.
+int can_interleave(int64_t stride);
+
+// Write groups of 4 columns of 4 rows to a block for `horizontal_pairs`. 16 bytes per group and row are read.
+//
+// Args:
+//     rows: Address of the first column in each row.
+//     stride: Bytes per pixel.
+//     groups: Number of groups.
+//     block: The block: pair by pair, 8 bytes per row. They contain both values of a channel next to each other.
+void interleave_rows(const uint8_t *const *rows, int64_t stride, int64_t groups, char *block);
+
+// Horizontal pass as the first pass, for 4 channels. Each line of `out` has at least 16 bytes.
+void horizontal_pairs(const struct horizontal_pass *k, const char *block, char *const *out);
+
+// Vertical pass from uint8 to uint8. Each line has at least `MAX_PAIRED_WIDTH` values.
+void vertical_pairs(const struct coefficients *w, int64_t output, const char *const *lines, int64_t length, char *out);
+#endif

@@ -30,6 +30,7 @@ struct resampling {
     const struct coefficients *columns;
     struct read_positions vertical;
     struct read_positions horizontal;
+    int64_t consecutive_stride;  // see the function
     int64_t channels;  // channels per pixel while resampling: 1 or 4
     int64_t block;     // rows per block of the horizontal pass
     uint8_t *away;     // PASSES_DALI: see `struct ties`; as long as a row of the result
@@ -83,6 +84,15 @@ static __attribute__((noinline)) void copy_row(const struct resampling *k, int64
     else copy_pixels(k->n, &k->horizontal, row_of(k, index), 4, to, stride);
 }
 
+// Return the column stride in bytes if the image has all columns that are read, without gaps or padding between them, and 0 if
+// not.
+static int64_t consecutive_stride(const struct resize *n, const struct read_positions *columns) {
+    if (n->channel_stride != 1 || columns->begin || columns->end < columns->count) return 0;
+    for (int64_t i = 1; i < columns->count; ++i)
+        if (columns->offsets[i] - columns->offsets[i - 1] != n->column_stride) return 0;
+    return n->column_stride;
+}
+
 // Copy 4 consecutive pixels of 4 rows, with 4 bytes per pixel, so that the pixels of a column are consecutive.
 INLINE void transpose_pixels(const uint8_t *const *rows, int64_t from, uint8_t *to) {
     uint32_t row[4][4], columns[4][4];
@@ -97,10 +107,9 @@ INLINE void transpose_pixels(const uint8_t *const *rows, int64_t from, uint8_t *
 // Copy the pixels of some rows to a block for the horizontal pass. After the last row, it is repeated.
 static void copy_block(const struct resampling *k, int64_t first_row, uint8_t *block) {
     const struct read_positions *columns = &k->horizontal;
-    const int64_t count = columns->count, span = count ? columns->offsets[count - 1] - columns->offsets[0] : 0;
+    const int64_t count = columns->count;
     const uint8_t *rows[LANES];
-    int is_consecutive = k->n->channels == 4 && k->n->channel_stride == 1 && k->n->column_stride == 4 && count >= 4 &&
-                         columns->begin == 0 && columns->end == count && span == 4 * (count - 1);
+    int is_consecutive = k->n->channels == 4 && k->consecutive_stride == 4 && count >= 4;
     for (int64_t i = 0; i < k->block; ++i) {
         const int64_t row = min(first_row + i, k->vertical.count - 1);
         rows[i] = row_of(k, row);
@@ -114,6 +123,29 @@ static void copy_block(const struct resampling *k, int64_t first_row, uint8_t *b
     for (int64_t i = 0; !is_consecutive && i < k->block; ++i)
         copy_row(k, min(first_row + i, k->vertical.count - 1), block + i * k->channels, LANES);
 }
+
+#ifdef HAS_PAIRS
+// Copy the pixels of 4 rows to a block for `horizontal_pairs`. `copied` has space for 4 rows of `row_stride` bytes.
+static void copy_pairs(const struct resampling *k, int64_t first_row, char *block, uint8_t *copied, int64_t row_stride) {
+    const int64_t count = k->horizontal.count, stride = k->consecutive_stride;
+    const int64_t n_bytes = (count - 1) * stride + k->n->channels;  // size of a row, after which the memory may end
+    int64_t groups = can_interleave(stride) && n_bytes >= 16 ? (n_bytes - 16) / (4 * stride) + 1 : 0;
+    const uint8_t *rows[4], *rests[4];
+    for (int64_t i = 0; i < 4; ++i) {
+        rows[i] = row_of(k, min(first_row + i, k->vertical.count - 1));
+        rests[i] = copied + i * row_stride;
+        if (!rows[i]) groups = 0;
+    }
+    const struct read_positions rest = {.offsets = k->horizontal.offsets + 4 * groups,
+                                        .count = count - 4 * groups,
+                                        .begin = groups ? 0 : k->horizontal.begin,
+                                        .end = k->horizontal.end - 4 * groups};
+    for (int64_t i = 0; i < 4; ++i) copy_pixels(k->n, &rest, rows[i], 4, copied + i * row_stride, 4);
+    interleave_rows(rests, 4, (rest.count + 3) / 4, block + 2 * PAIR_BYTES * groups);
+    for (int64_t i = 0; groups && i < 4; ++i) rows[i] += k->horizontal.offsets[0];
+    interleave_rows(rows, stride, groups, block);
+}
+#endif
 
 // Apply the plan's arithmetic to float32 values of one plane.
 static void apply_arithmetic(const struct resize *n, int64_t plane, float *values, int64_t count) {
@@ -187,12 +219,22 @@ static int resample_horizontal_first(const struct resampling *k) {
     const struct coefficients *rows = k->rows;
     const int64_t length = max(k->columns->size * k->channels, LANES), is_real = k->n->passes >= PASSES_REAL || k->n->levels;
     const struct pass_functions passes = pass_functions_of(k->n->passes, k->rows->bits, k->columns->bits, k->n->levels != 0);
-    const struct horizontal_pass horizontal = {k->columns, k->horizontal.first, k->n->is_mirrored, k->away};
+#ifdef HAS_PAIRS
+    const int is_paired = passes.horizontal[k->channels != 1] == horizontal_pairs;
+#else
+    const int is_paired = 0;  // and `copied` is not used
+#endif
+    struct tap_pairs pairs = {0};
+    for (int64_t i = 0; is_paired && i < k->columns->size; ++i)
+        pairs.count = max(pairs.count, (k->horizontal.first[i] % 2 + k->columns->count[i] + 1) / 2);
+    const struct horizontal_pass horizontal = {k->columns, k->horizontal.first, k->n->is_mirrored, k->away, &pairs};
     const int64_t row_stride = length * passes.value_size, out_row_stride = length * (is_real ? 4 : 1);
     const int64_t ring_rows = (rows->taps + 2 * (k->block - 1)) / k->block * k->block;
     const float *levels = k->n->levels;
-    const int64_t block_values = k->horizontal.count * LANES;
+    const int64_t block_values = (k->horizontal.count + 2 * pairs.count) * LANES;  // a pair with the weight 0 is also read
+    const int64_t copied_stride = (k->horizontal.count + 3) / 4 * 16;
     char *block, *ring, *output;
+    uint8_t *copied __attribute__((unused));
     const char **taps;
     float *line, *converted;
     struct arena arena = {0};
@@ -201,6 +243,9 @@ static int resample_horizontal_first(const struct resampling *k) {
         arena.used = 0;
         block = arena_alloc(&arena, block_values);
         converted = arena_alloc(&arena, levels ? block_values * sizeof *converted : 0);
+        copied = arena_alloc(&arena, is_paired ? 4 * copied_stride : 0);
+        pairs.first = arena_alloc(&arena, is_paired ? k->columns->size * sizeof *pairs.first : 0);
+        pairs.weights = arena_alloc(&arena, k->columns->size * pairs.count * sizeof *pairs.weights);
         ring = arena_alloc(&arena, ring_rows * row_stride);
         output = arena_alloc(&arena, ROWS_PER_WRITE * out_row_stride + 4);  // the look-up may read up to 3 bytes beyond the end
         taps = arena_alloc(&arena, rows->taps * sizeof *taps);
@@ -208,13 +253,20 @@ static int resample_horizontal_first(const struct resampling *k) {
     }
     if (length > k->columns->size * k->channels)
         memset(ring, 0, ring_rows * row_stride);  // a pass reads at least LANES values per line
+#ifdef HAS_PAIRS
+    if (is_paired) make_pairs(k->columns, k->horizontal.first, &pairs);
+#endif
     int64_t done = 0;
     for (int64_t row = 0; row < rows->size; ++row) {
         const int64_t first = k->vertical.first[row], count = rows->count[row], slot = row % ROWS_PER_WRITE;
         for (; done < first + count; done += k->block) {
             char *lines[LANES];
             for (int64_t i = 0; i < k->block; ++i) lines[i] = ring + (done + i) % ring_rows * row_stride;
-            copy_block(k, done, (uint8_t *)block);
+#ifdef HAS_PAIRS
+            if (is_paired) copy_pairs(k, done, block, copied, copied_stride);
+            else
+#endif
+                copy_block(k, done, (uint8_t *)block);
             for (int64_t i = 0; levels && i < block_values; ++i)
                 converted[i] = levels[i % k->channels * 256 + (uint8_t)block[i]];
             passes.horizontal[k->channels != 1](&horizontal, levels ? (const char *)converted : block, lines);
@@ -244,7 +296,7 @@ static int resample_vertical_first(const struct resampling *k) {
                             k->vertical.end < k->vertical.count;
     const int64_t length = is_gathered ? max(read_positions->count * k->channels, LANES) : span;
     const struct pass_functions passes = pass_functions_of(n->passes, k->rows->bits, k->columns->bits, 0);
-    const struct horizontal_pass horizontal = {k->columns, k->horizontal.first, k->n->is_mirrored, k->away};
+    const struct horizontal_pass horizontal = {k->columns, k->horizontal.first, k->n->is_mirrored, k->away, 0};
     const int64_t row_stride = (length + 4) * passes.value_size;  // the last pixel is read as 4 values, even if it has 3
     char *gathered, *output, *sums;
     int32_t *tap_offsets;
@@ -322,6 +374,7 @@ static int resample(const struct resize *n, const struct coefficients *rows, con
     }
     list_positions(&k.vertical, rows, n->rows.length, n->pad_top, n->height, n->row_stride, is_gathered);
     list_positions(&k.horizontal, columns, n->columns.length, n->pad_left, n->width, n->column_stride, is_gathered);
+    k.consecutive_stride = consecutive_stride(n, &k.horizontal);
     int status = (is_gathered            ? copy_positions
                   : n->is_vertical_first ? resample_vertical_first
                                          : resample_horizontal_first)(&k);
