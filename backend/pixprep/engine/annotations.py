@@ -232,8 +232,9 @@ def read_boxes(sample: Mapping[str, Any], height: int, width: int, *, is_origina
 def _boxes(plan: BoxesPlan, placed: Placed, name: str, boxes: F64) -> tuple[F32, Bools]:
     """Return the remaining boxes in the format of the plan, and a boolean mask of the input boxes that remain."""
     placement = placed.placements[name]
-    whole = moved(boxes, placement.transform)
-    left, top, right, bottom = _seen(placement)
+    transform = placement.transform
+    whole = moved(boxes, transform)
+    left, top, right, bottom = _seen(placement, transform)
     seen = whole.clip((left, top, left, top), (right, bottom, right, bottom))
     width, height = _sides(seen)
     kept: Bools = (width > 0) & (height > 0)
@@ -314,17 +315,17 @@ def visible(placement: Placement) -> F64:
 
     If the tensor does not show any part of the image, right may be less than left, or bottom less than top.
     """
-    seen = np.array([_seen(placement)])
+    seen = np.array([_seen(placement, placement.transform)])
     for motion, (height, width) in _motions(placement):
         seen = _moved_boxes(seen, motion).clip(0, (width, height, width, height))
     box: F64 = seen[0]
     return box
 
 
-def _seen(placement: Placement) -> tuple[float, float, float, float]:
+def _seen(placement: Placement, transform: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
     """Return (left, top, right, bottom) of the image on the canvas, before the steps that warp the canvas."""
     region, at = placement.region, placement.at
-    box, (scale_y, scale_x, offset_y, offset_x) = placement.box, placement.transform
+    box, (scale_y, scale_x, offset_y, offset_x) = placement.box, transform
     left, right = sorted(edge * scale_x + offset_x for edge in box[1::2])
     top, bottom = sorted(edge * scale_y + offset_y for edge in box[::2])
     last = at[1] + region[3] - region[1], at[0] + region[2] - region[0]

@@ -31,6 +31,7 @@ _OPS = {
     "segmentation": "mask",
 }
 """Names of fields that usually contain coordinates, and the op that transforms each."""
+_SCALARS = frozenset({bool, int, float, str, bytes})
 _MIN_SAMPLES = 8
 """A field that has one value per box in this many samples is assumed to belong to the boxes."""
 
@@ -76,7 +77,7 @@ def untransformed(
             hint = f"add the op {op}" if name == op else f'rename the field to "{op}", and add the op {op}'
             what = "so its coordinates refer to the original images, not to the tensors"
             yield name, f'no op transforms batch["{name}"], {what}: {hint}'
-        elif _is_of_pixels(value, size):
+        elif type(value) not in _SCALARS and _is_of_pixels(value, size):
             what = "so it is not cropped, resized or flipped with its image"
             yield name, f'no op transforms batch["{name}"], {what}: add the op target with "field": "{name}"'
 

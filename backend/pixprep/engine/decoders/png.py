@@ -98,7 +98,5 @@ def _data(png: memoryview, *, needs_palette: bool) -> bytes | None:
 
 def _unfilter(filtered: bytes, out: npt.NDArray[np.uint8]) -> int:
     """Reverse the filter of each row of samples. Return a value other than 0 if a filter is unknown."""
-    given = np.frombuffer(filtered, np.uint8)
-    rows, row_bytes = out.shape
-    fields = {"filtered": given.ctypes.data, "out": out.ctypes.data, "rows": rows, "row_bytes": row_bytes}
-    return int(library().unfilter_png(byref(STRUCTS["png_rows"](**fields))))
+    given, target = (each.__array_interface__["data"][0] for each in (np.frombuffer(filtered, np.uint8), out))
+    return int(library().unfilter_png(byref(STRUCTS["png_rows"](given, target, *out.shape))))
