@@ -46,6 +46,8 @@ class PatchLayout:
         is_flat: Whether the values of a patch form a single axis of the tensor. If false, a patch is an array (channels
             * frames, rows, columns) in the layout ``chw``, and (rows, columns, channels) in the layout ``hwc``, with
             the frames as the first axis if there are several.
+        is_numbered: Whether the row and the column of a patch, counted from 1, precede its values. Only a flat patch
+            can be numbered.
     """
 
     size: tuple[int, int]
@@ -60,6 +62,7 @@ class PatchLayout:
     omits_one: bool = False
     cells: int = 1
     is_clip: bool = False
+    is_numbered: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,8 +77,12 @@ class PatchLayout:
 
     @property
     def values(self) -> int:
-        """Number of values per patch."""
-        return prod(self.size) * self.channels * self.frames
+        """Number of values per patch, including the row and the column."""
+        return prod(self.size) * self.channels * self.frames + self._prefix
+
+    @property
+    def _prefix(self) -> int:
+        return 2 * self.is_numbered
 
     @property
     def multiples(self) -> tuple[int, int]:
@@ -124,6 +131,7 @@ class PatchLayout:
 
     def blocks(self, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a view (patches, frames, channels, rows, columns) of a C-contiguous tensor of patches."""
+        tensor = tensor[:, self._prefix :] if self.is_numbered else tensor
         count, frames, channels, size = len(tensor), self.frames, self.channels, self.size
         if self.layout == "chw":
             view = tensor.reshape(count, channels, frames, *size).swapaxes(1, 2)
@@ -133,6 +141,12 @@ class PatchLayout:
             view = np.moveaxis(tensor.reshape(count, frames, *size, channels), -1, 2)
         assert np.may_share_memory(view, tensor) or not tensor.size, f"a copy of {tensor.strides}"
         return view
+
+    def number(self, tensor: npt.NDArray[Any], height: int, width: int) -> None:
+        """Write the row and the column of each patch of an image of this size, unless patches are not numbered."""
+        if self.is_numbered:
+            positions = np.indices(self.grid(height, width)).reshape(2, -1)
+            tensor[: positions.shape[1], : self._prefix] = positions.T + 1
 
     def split(self, image: npt.NDArray[Any], blocks: npt.NDArray[Any]) -> None:
         """Write an image (channels, height, width) to every frame of its patches, a view from ``blocks``."""
@@ -158,6 +172,7 @@ class PatchLayout:
         if self.layout != "chw":
             order = "row, column, channel" if self.layout == "hwc" else "channel, row, column"
             order = f"{'frame, ' * (self.frames > 1)}{order}"
+        order = f"row and column number, {order}" if self.is_numbered else order
         windows = f", {self.merge} x {self.merge} of a merge window adjacent" if self.merge > 1 else ""
         return f"patches of {self.size[0]} x {self.size[1]} pixels ({order}){windows}"
 

@@ -34,6 +34,7 @@ Like = Literal[
     "torch",
     "torch_float",
     "torch_corners",
+    "scipy",
     "slanext",
     "opencv",
     "tensorflow",
@@ -61,10 +62,10 @@ MaskDType = Literal["uint8", "int64"]
 TargetDType = Literal["float32", "uint8", "uint16"]
 SizeDType = Literal["int32", "int64", "float32"]
 FlagDType = Literal["int64", "int32", "uint8", "bool", "float32"]
-SizeOrder = Literal["hw", "wh", "hwc"]
+SizeOrder = Literal["hw", "wh", "h", "w", "hwc"]
 ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
-Own = Literal["max", "mean"]
+Own = Literal["max", "mean", "standardize"]
 """Statistic of an image's own pixel values."""
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply", "bfloat16"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]

@@ -219,6 +219,52 @@ def test_an_image_can_be_scaled_by_its_own_maximum(number, color):
     assert len({tensor.tobytes() for tensor in tensors}) > 170
 
 
+def pairwise_sum(values):
+    """Return the float32 sum of a flat array in the order of NumPy 2's pairwise summation."""
+    if len(values) > 128:
+        half = len(values) // 16 * 8
+        return np.float32(pairwise_sum(values[:half]) + pairwise_sum(values[half:]))
+    whole = len(values) // 8 * 8
+    sums = np.zeros(8, np.float32)
+    for row in values[:whole].reshape(-1, 8):
+        sums += row
+    while len(sums) > 1:
+        sums = sums[::2] + sums[1::2]
+    total = sums[0]
+    for value in values[whole:]:
+        total += value
+    return total
+
+
+def standardized(pixels):
+    """Return the pixel values minus their mean, divided by their standard deviation, in float32."""
+    values = pixels.astype(np.float32)
+    differences = values - np.float32(np.float64(pairwise_sum(values.ravel())) / values.size)
+    variance = np.float32(np.float64(pairwise_sum((differences * differences).ravel())) / values.size)
+    return differences / max(np.sqrt(variance), np.float32(1 / np.sqrt(values.size)))
+
+
+@pytest.mark.parametrize("color", ["rgb", "gray"])
+def test_an_image_can_be_standardized(color):
+    """The sum of one image exceeds the integers that float32 represents exactly, and one image is uniform."""
+    images = [noise(300, 400), scene(301, 259), noise(1, 1), noise(5, 3), np.full((9, 20, 3), 77, np.uint8)]
+    images[2:2] = [noise(height, width) for height, width in ((1, 43), (33, 57), (64, 64))]
+    images = [np.repeat(pixels[:, :, :1], 3, axis=2) if color == "gray" else pixels for pixels in images]
+    shared = [pp.decode(color=color), pp.normalize(scale="standardize")]
+    with pp.Engine(pp.Pipeline([pp.decode(color=color), pp.crop(3, 5, 200, 180), *shared[1:], pp.tensor()])) as engine:
+        (cropped,) = engine.run([png(images[1])])
+    channels = 1 if color == "gray" else 3
+    assert np.array_equal(cropped.transpose(1, 2, 0), standardized(images[1][3:203, 5:185, :channels]))
+    for pixels in images:
+        expected = standardized(pixels[:, :, :channels])
+        kept = pp.resize(height=len(pixels), width=len(pixels[0]), like="torch_float")  # keeps the size
+        crop = pp.center_crop(min(30, len(pixels)), min(40, len(pixels[0])), rounding="down")
+        with pp.Engine(pp.Pipeline([*shared, kept, crop, pp.tensor(layout="hwc")])) as engine:
+            (found,) = engine.run([png(pixels)])
+        top, left = (len(pixels) - len(found)) // 2, (len(pixels[0]) - len(found[0])) // 2
+        assert np.array_equal(found, expected[top : top + len(found), left : left + len(found[0])])
+
+
 @pytest.mark.parametrize("filter_name", ["box", "bilinear", "hamming", "bicubic", "lanczos"])
 @pytest.mark.parametrize("size", [(32, 48), (200, 150), (7, 300), (90, 3), (1, 1)])
 def test_resize_without_antialias_equals_the_reference(size, filter_name):

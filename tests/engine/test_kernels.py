@@ -98,7 +98,8 @@ def test_any_part_of_a_resize_equals_that_of_the_complete_image(method):
     def pairs():
         for index in range(40):
             size = tuple(int(n) for n in rng.integers(1, (7, 90)[index % 4 > 0], 2))
-            before, behind = ([int(n) for n in rng.integers(0, 9, 2)] if index % 4 == 3 else [0, 0] for _ in range(2))
+            is_padded = index % 4 == 3 and not PROFILES[method[0]].reads_all
+            before, behind = ([int(n) for n in rng.integers(0, 9, 2)] if is_padded else [0, 0] for _ in range(2))
             padding = [*zip(before, behind, strict=True), (0, 0)]
             fill = np.array([7, 250, 9, 114], np.uint8)[: 1 + index % 4]
             image = pixels(*size, len(fill), seed=index)

@@ -92,6 +92,35 @@ def test_a_patch_that_is_not_flattened_has_the_same_values():
     assert_close(found["is_False"].reshape(found["is_True"].shape), found["is_True"])
 
 
+def test_numbered_patches_begin_with_their_row_and_column():
+    ops = [pp.decode(), pp.resize_to_patches(patch_size=8, max_patches=20, rule="pix2struct"), pp.normalize(0.2, 0.5)]
+    fields = {"patch_size": 8, "max_patches": 20, "layout": "hwc"}
+    outputs = [
+        pp.patches(**fields, name="plain"),
+        pp.patches(**fields, numbered=True, name="numbered"),
+        pp.patch_mask(8, max_patches=20, dtype="float32", name="mask"),
+        pp.patch_grid(8, order="h", name="rows"),
+        pp.patch_grid(8, order="w", name="columns"),
+        pp.image_size(order="h", name="height"),
+        pp.image_size(order="w", name="width"),
+    ]
+    with pp.Engine(pp.Pipeline([*ops, *outputs]), threads=1) as engine:
+        batch = engine.run_batch([png(scene(100, 90)), png(scene(9, 300)), png(noise(1, 1))])
+    sizes = []
+    for index in range(3):
+        found = {name: rows[index] for name, rows in batch.outputs.items()}
+        (rows,), (columns,) = found["rows"], found["columns"]
+        sizes.append((rows, columns))
+        assert (*found["height"], *found["width"]) == (8 * rows, 8 * columns)
+        assert_close(found["numbered"][:, 2:], found["plain"])
+        positions = [[row + 1, column + 1] for row in range(rows) for column in range(columns)]
+        assert found["numbered"][: rows * columns, :2].tolist() == positions
+        assert not found["numbered"][rows * columns :].any()
+        assert found["mask"].dtype == np.float32
+        assert found["mask"].tolist() == [1] * rows * columns + [0] * (20 - rows * columns)
+    assert sizes == [(4, 4), (1, 20), (4, 4)]
+
+
 def test_a_fixed_number_of_patches_is_padded_with_zeros_and_has_a_mask():
     ops = [pp.decode(), pp.resize_to_patches(patch_size=8, max_patches=20), pp.normalize(0.2, 0.5)]
     outputs = [

@@ -200,7 +200,7 @@ def value_plans():
     """Yield plans that resize normalized values, or that clip the values after the resize."""
     constants = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
     fused, half = pp.normalize(**constants, arithmetic="fused"), pp.tensor(dtype="float16", layout="hwc")
-    for like in (like for like in get_args(Like) if PROFILES[like].takes_real):
+    for like in (like for like in get_args(Like) if PROFILES[like].takes_real and not PROFILES[like].reads_all):
         for name, antialias in PROFILES[like].methods:
             options = {"like": like, "filter": name, "antialias": antialias}
             yield plan_of(

@@ -12,7 +12,7 @@ import pytest
 
 from pixprep import Engine, Pipeline, center_crop, decode, decode_video, normalize, pad, resize, resize_by_rule, tensor
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers.classes import DEFAULTS, FIXED, REASONS
+from pixprep.importers.transformers.classes import DEFAULTS, FIXED, REASONS, WITHOUT_TORCHVISION
 from pixprep.pipeline.ops import changed
 from pixprep.pipeline.presets import CLIP_MEAN, CLIP_STD, IMAGENET_MEAN, IMAGENET_STD
 from support.compare import assert_close
@@ -54,12 +54,20 @@ def test_absent_fields_have_the_values_of_the_class():
 
 @pytest.mark.parametrize("name", FIXED)
 def test_a_field_with_one_supported_value_is_rejected_with_another(name):
-    options = {"frames": 4} if "Video" in name else {}
+    options = {"frames": 4} if "Video" in name else {"backend": "pil"} if name in WITHOUT_TORCHVISION else {}
     for field, value in FIXED[name].items():
         assert from_transformers({"image_processor_type": name, field: value}, **options)
         message = refusal(from_transformers, {"image_processor_type": name, field: not value}, **options)
         assert f'"{field}"' in message
         assert f"is not supported for this class unless it is {str(value).lower()}" in message
+
+
+@pytest.mark.parametrize("name", WITHOUT_TORCHVISION)
+def test_a_class_whose_torchvision_backend_is_not_reproducible_needs_its_pil_backend(name):
+    message = refusal(from_transformers, {"image_processor_type": name})
+    assert f"the torchvision backend of {name} is not supported: it " in message
+    assert message.endswith("the PIL backend is supported: use backend=pil")
+    assert from_transformers({"image_processor_type": name}, backend="pil").plan.unsupported_by_cuda
 
 
 @pytest.mark.parametrize("name", ["ViTImageProcessorFast", "ViTImageProcessorPil", "ViTFeatureExtractor"])

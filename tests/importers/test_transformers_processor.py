@@ -9,7 +9,7 @@ import pytest
 from pixprep import ImageError, PipelineError, SetupError
 from pixprep.importers.transformers import CLASSES
 from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED
-from pixprep.importers.transformers.classes import FIXED
+from pixprep.importers.transformers.classes import FIXED, WITHOUT_TORCHVISION
 from pixprep.importers.transformers.processor import ImageProcessor
 from support.images import png, scene
 from support.importing import refusal
@@ -73,7 +73,9 @@ def test_every_other_class_of_the_importer_is_supported():
     assert {*FORMS} == {*CLASSES}
     for name in FORMS.keys() - UNSUPPORTED.keys():
         fields = {"image_grid_pinpoints": [[224, 448]]} if name == "LlavaNextImageProcessor" else FIXED.get(name, {})
-        assert ImageProcessor({"image_processor_type": name, **fields}).to_dict()["image_processor_type"] == name
+        backend = "pil" if name in WITHOUT_TORCHVISION else "torchvision"
+        own = ImageProcessor({"image_processor_type": name, **fields}, backend=backend)
+        assert own.to_dict()["image_processor_type"] == name
 
 
 def test_keyword_arguments_that_are_not_supported_are_named():

@@ -22,7 +22,7 @@ from PIL import Image
 
 from pixprep import Engine, ImageError, Pipeline, PipelineError
 from pixprep.importers.transformers import CLASSES, from_transformers
-from pixprep.importers.transformers.classes import FIXED, ONLY_PIL, WITHOUT_PIL
+from pixprep.importers.transformers.classes import FIXED, ONLY_PIL, WITHOUT_PIL, WITHOUT_TORCHVISION
 from pixprep.importers.transformers.classes import PAIRS as OF_PAIRS
 from pixprep.importers.transformers.patches import PATCHED
 from pixprep.pipeline.ops import Decode, Patches, Tiles, changed
@@ -47,7 +47,7 @@ PAIRS = [
     (name, backend)
     for name in CLASSES
     for backend in ("torchvision", "pil")
-    if backend == "torchvision" or name not in (*ONLY_PIL, *WITHOUT_PIL)
+    if name not in (WITHOUT_TORCHVISION if backend == "torchvision" else (*ONLY_PIL, *WITHOUT_PIL))
 ]
 FACTORS = (1 / 255, 1 / 127.5, 0.0078, 0.5, 1.0)
 TOTAL = Counter()

@@ -14,7 +14,7 @@ from PIL import Image
 
 from pixprep import Engine, ImageError, PipelineError
 from pixprep.importers.transformers import from_transformers
-from pixprep.importers.transformers.classes import FIXED, HARMLESS, ONLY_PIL, PAIRS, WITHOUT_PIL
+from pixprep.importers.transformers.classes import FIXED, HARMLESS, ONLY_PIL, PAIRS, WITHOUT_PIL, WITHOUT_TORCHVISION
 from pixprep.importers.transformers.patches import PATCHED
 from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, SIZED
 from pixprep.plan.profiles import PROFILES
@@ -60,6 +60,10 @@ def is_large(name, expected, size):
 
 def compare(name, backend, fields, encoded):
     """Compare all outputs; return the number of images that were compared."""
+    if backend == "torchvision" and name in WITHOUT_TORCHVISION:
+        with pytest.raises(PipelineError, match="the PIL backend is supported: use backend=pil"):
+            from_transformers({"image_processor_type": name, **fields}, backend=backend)
+        pytest.skip(f"NO {name} WITH TORCHVISION: {WITHOUT_TORCHVISION[name]}")
     own, compared = processor(name, backend, **fields), 0
     pipeline = from_transformers({"image_processor_type": name, **fields}, backend=backend)
     with Engine(pipeline, threads=2) as engine:
@@ -155,6 +159,7 @@ FORMS = [
 
 RESCALED = (
     *("DINOv3ViTImageProcessor", "UVDocImageProcessor", "VivitImageProcessor", "ZoeDepthImageProcessor"),
+    "Owlv2ImageProcessor",
     *("Phi4MultimodalImageProcessor", "ImageGPTImageProcessor"),
     *PAIRS,
 )
@@ -169,6 +174,7 @@ def test_pixel_values_that_are_not_changed_have_the_dtype_of_the_class(name, bac
     for pads in ({}, {"do_pad": False}) if name in COPIED else ({},):
         fields = SMALL.get(name, {}) | FIXED.get(name, {}) | {"do_rescale": False, "do_normalize": False} | pads
         fields |= {"do_rescale": True} if name in RESCALED else {}  # required
+        fields |= {"do_normalize": True} if name == "Kosmos2_5ImageProcessor" else {}
         assert compare(name, backend, fields, [png(scene(301, 259)), png(noise(99, 50))]) == 2
 
 
@@ -193,7 +199,8 @@ def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
         pytest.skip("the default configuration is not supported")
     base = SMALL.get(name, {})
     encoded, equal, wrong, refused = [png(scene(70, 101)), png(noise(52, 37))], 0, [], 0
-    for fields, backend in product(sweep(name), BACKENDS[: 1 if name in (*ONLY_PIL, *WITHOUT_PIL) else 2]):
+    backends = BACKENDS[1:] if name in WITHOUT_TORCHVISION else BACKENDS
+    for fields, backend in product(sweep(name), backends[: 1 if name in (*ONLY_PIL, *WITHOUT_PIL) else 2]):
         try:
             pipeline = from_transformers({"image_processor_type": name, **base, **fields}, backend=backend)
         except PipelineError as error:
@@ -209,8 +216,8 @@ def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
 
 
 def test_every_field_of_a_class_is_known():
-    general = {*transformers.processing_utils.ImagesKwargs.__annotations__, "return_legacy_image_output"}
-    # Video-LLaVA's class accepts return_legacy_image_output as an argument of a call, and ignores it in a configuration
+    general = {*transformers.processing_utils.ImagesKwargs.__annotations__, "return_legacy_image_output", "header_text"}
+    # Video-LLaVA's and Pix2Struct's classes accept the last two as arguments of a call, and not in a configuration
     for name, row in ROWS.items():
         own = set(type(processor(name, "torchvision")).valid_kwargs.__annotations__)
         assert own <= set(row.defaults) | general | set(HARMLESS), name

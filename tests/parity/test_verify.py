@@ -43,7 +43,7 @@ def pipeline(like, **fields):
     )
 
 
-UNVERIFIED = {"torch_float", "torch_corners", "slanext"}
+UNVERIFIED = {"scipy", "torch_float", "torch_corners", "slanext"}
 """Profiles that cannot be verified here: ``normalize`` may precede a float resize; SLANeXt resizes the longer side."""
 
 

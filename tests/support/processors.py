@@ -82,6 +82,7 @@ SMALL = {
     "Ovis2ImageProcessor": SQUARE | {"max_patches": 5},
     "PerceptionLMImageProcessor": SQUARE | {"tile_size": 48, "max_num_tiles": 5},
     "Phi4MultimodalImageProcessor": {"size": {"height": 70, "width": 70}, "patch_size": 7, "dynamic_hd": 5},
+    "Owlv2ImageProcessor": SQUARE,
     "PixtralImageProcessor": {"size": {"longest_edge": 64}},
     "PPDocLayoutV2ImageProcessor": SQUARE,
     "PPFormulaNetImageProcessor": SQUARE,
@@ -106,6 +107,11 @@ def drawn(name, numbers):
     """Return a random configuration that the class accepts."""
     defaults = PATCHED[name].defaults
     fields = {"patch_size": int(numbers.integers(2, 24)), "resample": int(numbers.integers(0, 4))}
+    if PATCHED[name].is_standardized:
+        side = fields["patch_size"]
+        fields["patch_size"] = {"height": side, "width": side}
+        fields["max_patches"] = int(numbers.integers(1, 300))
+        return fields | ({"do_normalize": numbers.random() < 0.8} if "is_vqa" in defaults else {})
     if name.startswith("Nemotron"):
         least = int(numbers.integers(1, 300))
         fields |= {"min_num_patches": least, "max_num_patches": least + int(numbers.integers(0, 400))}

@@ -446,9 +446,14 @@ class Resize(Traits):
         return self.filter != "lanczos4" and not (columns == 1 and self.filter in PROFILES[self.like].across)
 
     @property
+    def reads_all(self) -> bool:
+        """Whether each value of the result may depend on all pixels of the image."""
+        return PROFILES[self.like].reads_all or any(step.statistic for step in self.arithmetic)
+
+    @property
     def reach(self) -> int:
-        """Radius of the filter; see ``REACH``."""
-        return REACH[self.filter]
+        """Radius of the filter; see ``REACH``. It exceeds the side of any image if ``reads_all`` is true."""
+        return 1 << 32 if self.reads_all else REACH[self.filter]
 
     @cached_property
     def method(self) -> Method:

@@ -18,7 +18,7 @@ from pixprep.plan.geometry_steps import LevelsStep, Move, are_gray, traits
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, Float32
+from pixprep.plan.steps.arithmetic import EXAMPLE, Affine, ArithmeticStep, Float32, Standardize
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import BorderMode, Color, Fill, Levels, Luma, TensorSpec, as_tuple
 
@@ -124,7 +124,7 @@ class Lowered:
             return None
         values = np.array(self.fill_value, np.float32)
         for step in self.arithmetic[self.fill_after :]:
-            values = step.of(values, 255.0).astype(np.float32)
+            values = step.of(values, EXAMPLE).astype(np.float32)
         return tuple(values.tolist())
 
     def then(self, step: GeometryStep, *, fill: Fill | None = None, mode: BorderMode = "constant") -> Lowered:
@@ -198,13 +198,15 @@ class Lowered:
             )
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
         if self.arithmetic:  # the resize receives float32 values
-            arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Affine | Float32))
+            arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Affine | Float32 | Standardize))
+            if self._may_pad_photo(resize):
+                return self._padded_photo().resized(resize)
             if self.levels and not self.geometry.may_warp and all(step.repeats for step in self.levels):
                 return self._padded_first().resized(resize)
             if len(arithmetic) < len(self.arithmetic) or self.levels or self.resize is not None or self.before:
                 raise PipelineError(
                     "follows normalize: a resize after normalize is supported only if the ops between decode and "
-                    "normalize do nothing but pad, and if normalize does not use statistics of the image"
+                    "normalize do nothing but pad, and if normalize does not divide by a statistic of the image"
                 )
             return replace(self, arithmetic=()).resized(replace(resize, arithmetic=arithmetic))
         if self.is_repeated:
@@ -222,6 +224,8 @@ class Lowered:
         is_drawn = any(step.is_random and not step.is_inside for step in steps)
         first = "must not follow an op that adds random padding" if is_drawn else "must come before pad"
         if is_padded and resize.is_real:
+            if self._may_pad_photo(resize):
+                return self._padded_photo().resized(resize)
             raise PipelineError(
                 f'{first}: padding is not resampled with "like": "{resize.like}" and "filter": "{resize.filter}", '
                 "which do not round to uint8"
@@ -243,6 +247,18 @@ class Lowered:
                 "decode"
             )
         return replace(self, levels=(), photo=(*self.photo, *self.levels))
+
+    def _may_pad_photo(self, resize: geometry_steps.Resize) -> bool:
+        """Return whether the image can be padded before all other steps, for a resize that reads the whole image."""
+        is_constant = self.before and all(step.may_pad and not step.is_random for step in self.before)
+        is_alone = not (self.levels or self.resize or self.is_reduced) and isinstance(self.fill, tuple)
+        return bool(is_constant) and is_alone and PROFILES[resize.like].reads_all
+
+    def _padded_photo(self) -> Lowered:
+        """Move the padding before all other steps, so that it pads the whole image."""
+        assert isinstance(self.fill, tuple)
+        steps = [Move(step, colour(self.fill, self.color), has_margin=True) for step in self.before]
+        return replace(self, before=(), fill=None, photo=(*self.photo, *steps))
 
     def filled(self, step: GeometryStep, value: tuple[float, ...]) -> Lowered:
         """Add a step that pads the image with values, which may be outside the range of pixel values.
@@ -391,7 +407,7 @@ class Lowered:
         """
         if why := next(filter(None, (each.no_places for each in traits(*self.photo, *self.levels))), ""):
             raise PipelineError(why)
-        if any(step.repeats for step in self.photo):
+        if any(step.is_move for step in self.photo):
             raise PipelineError("coordinates are not supported if the image is padded before a resize")
 
     def _can_come_first(self, step: GeometryStep, *, leaves_margin: bool) -> bool:

@@ -18,7 +18,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import Resize, traits
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
-from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, formula
+from pixprep.plan.steps.arithmetic import EXAMPLE, Affine, ArithmeticStep, Statistic, formula
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.step import Traits
 from pixprep.plan.tile_grids import TileGrid
@@ -69,7 +69,7 @@ class TensorPlan:
         for index, step in enumerate(self.arithmetic, 1):
             dtype = self.spec.dtype if index == len(self.arithmetic) else "float32"
             with np.errstate(all="ignore"):
-                ends = step.of(ends.astype(np.float32), 255.0)
+                ends = step.of(ends.astype(np.float32), EXAMPLE)
                 ends = to_bfloat16(ends) if dtype == "bfloat16" else ends.astype(dtype)
             if not np.isfinite(ends).all():
                 raise PipelineError(f"normalize: an intermediate result exceeds the range of {dtype}")
@@ -95,13 +95,17 @@ class TensorPlan:
         steps = [*self.geometry.photo, *self.geometry.levels, *(thumbnail.levels if thumbnail else ())]
         steps = [step for step in steps if not isinstance(step, Resize)]  # a resize runs in separate kernels
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
+        resize = self.geometry.resize
+        found += [f'"like": "{resize.like}"'] if resize is not None and PROFILES[resize.like].reads_all else []
+        found += ["standardize"] * ("standardize" in (self.own, self.photo_statistic))
+        found += ["numbered patches"] * (self.spec.patches is not None and self.spec.patches.is_numbered)
         found += ["luma"] * (self.luma is not None)
         found += ["alpha"] * (3 in self.channels)
         last = thumbnail.levels[-1] if thumbnail and thumbnail.levels else None
         found += ["thumbnail of values"] * (isinstance(last, Resize) and PROFILES[last.like].takes_real)
         is_rounded = self.spec.dtype == "bfloat16" or any(step.operation == "bfloat16" for step in self.arithmetic)
         found += ["bfloat16"] * (is_rounded and self.is_real)
-        found += ["reducing_gap"] * (self.geometry.resize is not None and self.geometry.resize.gap is not None)
+        found += ["reducing_gap"] * (resize is not None and resize.gap is not None)
         found += [f"the operator {each.operator}" for each in self.operators]
         return tuple(dict.fromkeys(found))
 
@@ -124,14 +128,19 @@ class TensorPlan:
     def resized_values(self) -> npt.NDArray[np.float32] | None:
         """Value of each pixel value before the resize, (4, 256) in the order of the decoded channels.
 
-        None means that the resize receives the pixel values. The fourth channel is unused.
+        None means that the resize receives the pixel values. The fourth channel is unused. If the values depend on a
+        statistic of the image, they are those of the statistic ``EXAMPLE``.
         """
+        return self.resized_values_of(EXAMPLE)
+
+    def resized_values_of(self, own: Statistic) -> npt.NDArray[np.float32] | None:
+        """Return ``resized_values`` for an image whose statistic is ``own``."""
         resize = self.geometry.resize
         if resize is None or not PROFILES[resize.like].takes_real:
             return None
         values = np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1))
         for step in resize.arithmetic:
-            values = step.of(values, 255.0).astype(np.float32)
+            values = step.of(values, own).astype(np.float32)
         table = np.zeros((4, 256), np.float32)
         table[list(self.channels)] = values
         return table
@@ -149,6 +158,12 @@ class TensorPlan:
         return next((step.statistic for step in self.arithmetic if step.statistic), None)
 
     @property
+    def photo_statistic(self) -> Own | None:
+        """Statistic of the image before the resize that the values before the resize depend on, or None."""
+        steps = self.geometry.resize.arithmetic if self.geometry.resize is not None else ()
+        return next((step.statistic for step in steps if step.statistic), None)
+
+    @property
     def has_canvas(self) -> bool:
         """Whether the canvas is first computed as a uint8 image, because later steps change or measure the canvas."""
         return bool(self.geometry.levels or self.own)
@@ -157,11 +172,11 @@ class TensorPlan:
     def table(self) -> npt.NDArray[np.generic]:
         """Look-up table from pixel values to tensor values, (channels, 256), in the ``array_dtype`` of the tensor.
 
-        If the arithmetic uses a statistic of the image, the table is that of an image whose statistic is 255.
+        If the arithmetic uses a statistic of the image, the table is that of the statistic ``EXAMPLE``.
         """
-        return self.table_of(255.0)
+        return self.table_of(EXAMPLE)
 
-    def table_of(self, own: float) -> npt.NDArray[np.generic]:
+    def table_of(self, own: Statistic) -> npt.NDArray[np.generic]:
         """Return the look-up table for an image whose statistic is ``own``."""
         return self.spec.cast(self.values(np.tile(np.arange(256, dtype=np.float32), (len(self.channels), 1)), own))
 
@@ -176,14 +191,14 @@ class TensorPlan:
         *_, last = [none, *(step for step in self.arithmetic if step.operation == "affine")]
         return np.stack(last.operands, axis=1)
 
-    def values(self, levels: npt.NDArray[np.float32], own: float = 255.0) -> npt.NDArray[np.generic]:
+    def values(self, levels: npt.NDArray[np.float32], own: Statistic = EXAMPLE) -> npt.NDArray[np.generic]:
         """Convert pixel values to tensor values, in the dtype of the tensor, or in float32 instead of bfloat16.
 
         The result of the last step is rounded to the tensor's dtype, and the results of all other steps to float32.
 
         Args:
             levels: Pixel values, float32 (channels, ...), 0 to 255, in the order of the tensor's channels.
-            own: Statistic of the image, for ``ByOwn`` steps.
+            own: Statistic of the image, for the steps that use it.
         """
         values: npt.NDArray[Any] = levels
         for step in self.arithmetic:
@@ -270,10 +285,8 @@ class NumbersPlan:
     @property
     def words(self) -> tuple[str, ...]:
         """Names of the numbers in the output, such as ``("height", "width")``."""
-        if self.kind == "patch_grid" and self.is_x_first:
-            return "columns", "rows"
-        if self.kind == "patch_grid":
-            return ("frames", "rows", "columns")[-self.spec.shape[0] :]
+        if self.kind == "patch_grid" and self.spec.shape == (3,):
+            return "frames", "rows", "columns"
         if self.kind in ("slice_grids", "slice_count"):
             return ("views",) if self.spec.shape == (1,) else ("rows", "columns")
         if self.kind == "patch_positions":
@@ -286,9 +299,10 @@ class NumbersPlan:
             return tuple(f"row {row + 1}" for row in range(3))
         if self.kind == "transform":
             return "scale_y", "scale_x", "offset_y", "offset_x"
-        words = ("scale_y", "scale_x") if self.kind == "scale_factor" else ("height", "width")
+        pairs = {"scale_factor": ("scale_y", "scale_x"), "patch_grid": ("rows", "columns")}
+        words = pairs.get(self.kind, ("height", "width"))
         words = words[::-1] if self.is_x_first else words
-        return (*words, "channels") if self.channels else words
+        return (*words, "channels") if self.channels else words[: self.spec.shape[0]]
 
     @property
     def meaning(self) -> str:
@@ -330,7 +344,7 @@ class NumbersPlan:
             whole = (scale_y, scale_x, offset_y, offset_x)
             numbers = placement.size if self.kind == "image_size" else whole[: len(self.words)]
         numbers = numbers[::-1] if self.is_x_first else numbers
-        return (*numbers, self.channels) if self.channels else numbers
+        return (*numbers, self.channels) if self.channels else numbers[: self.spec.shape[0]]
 
     def _mask(self, placement: Placement) -> npt.NDArray[Any]:
         """Return a mask that is 1 where the canvas contains the image."""
@@ -376,7 +390,9 @@ class NumbersPlan:
         groups = patches.groups(frames)
         if self.kind == "patch_grid":
             grid = patches.grid(height, width)
-            return grid[::-1] if self.is_x_first else (groups, *grid)[-self.spec.shape[0] :]
+            if self.spec.shape == (3,):
+                return groups, *grid
+            return grid[:: -1 if self.is_x_first else 1][: self.spec.shape[0]]
         if self.kind == "tile_count":
             return (groups * patches.total(height, width),)
         count = groups * patches.count(height, width)

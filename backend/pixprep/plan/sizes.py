@@ -13,7 +13,7 @@ from pixprep.spec import upward
 Size = tuple[int, int]
 """Height and width in pixels."""
 Small = Literal["keep", "truncate", "round"]
-PatchRule = Literal["naflex", "gemma", "muse", "kimi", "nemotron", "glm5"]
+PatchRule = Literal["naflex", "gemma", "muse", "kimi", "nemotron", "glm5", "pix2struct"]
 MAX_SIDE = 16384
 
 
@@ -276,6 +276,8 @@ class PatchBudget(Sizer):
                 size = self._by_nemotron(height, width)
             case "glm5":
                 size = self._by_glm5(height, width)
+            case "pix2struct":
+                size = self._by_pix2struct(height, width)
         return checked(self, *size)
 
     @property
@@ -366,6 +368,12 @@ class PatchBudget(Sizer):
                 more = upward(side, merge)
                 side = more if more * other <= most else max(merge, more - merge)
             rows, columns = (side, other) if is_down else (other, side)
+        return rows * self.patch, columns * self.patch
+
+    def _by_pix2struct(self, height: int, width: int) -> Size:
+        """Return the size that the processors of Pix2Struct and Kosmos-2.5 compute."""
+        scale = sqrt(self.max_patches * (self.patch / height) * (self.patch / width))
+        rows, columns = (max(min(floor(scale * side / self.patch), self.max_patches), 1) for side in (height, width))
         return rows * self.patch, columns * self.patch
 
     def _by_glm5(self, height: int, width: int) -> Size:

@@ -49,6 +49,7 @@ enum passes {
     PASSES_REAL,
     PASSES_LERP,
     PASSES_FLOAT_PAIRS,
+    PASSES_SMOOTHED,  // implemented in smoothing.c
     PASSES_COPIED,  // PASSES_FIXED with one tap per output position, which is copied
 };
 
@@ -230,6 +231,40 @@ struct colours {
     int64_t width;           // HSV shift: width of the image
     int32_t saturation;      // HSV shift: number that is added to the saturation
     int32_t value;           // HSV shift: number that is added to the value
+};
+
+// A resize that smooths the image with a Gaussian and then interpolates linearly between the smoothed pixels.
+struct smoothed_resize {
+    const uint8_t *pixels;
+    int64_t row_stride;
+    int64_t column_stride;
+    int64_t channel_stride;
+    int64_t height;
+    int64_t width;
+    int64_t channels;
+    const float *values;          // value of each pixel value, (4, 256)
+    const double *row_weights;    // Gaussian of the columns of the image, from its first tap to its center
+    const double *column_weights; // Gaussian of the rows
+    int64_t row_radius;           // number of taps before the center; 0: not smoothed
+    int64_t column_radius;
+    int64_t out_height;           // size of the whole result
+    int64_t out_width;
+    int64_t top;                  // region of the result to compute
+    int64_t left;
+    int64_t bottom;
+    int64_t right;
+    int64_t is_flipped;           // whether to reverse the order of the rows of the region
+    int64_t is_mirrored;          // the same for the columns
+    float *out;                   // the region, with 1 or 4 values per pixel
+};
+
+// A sum of float32 values in the order of NumPy's `sum` of a contiguous array.
+struct pairwise_sum {
+    const uint8_t *pixels;
+    int64_t count;
+    float mean;       // subtracted from each pixel value
+    int32_t squares;  // whether to sum the squares of the differences
+    float sum;        // result
 };
 
 // Noise from a table of quantiles, indexed by the random numbers of Philox4x32-10.

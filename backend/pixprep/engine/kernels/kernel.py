@@ -46,7 +46,7 @@ class CpuKernel:
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
         self._values = plan.resized_values
-        self._own = plan.own
+        self._own, self._photo_statistic = plan.own, plan.photo_statistic
         self._is_premultiplied = plan.is_premultiplied
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # with random crops, coefficients are rarely reused
@@ -122,6 +122,7 @@ class CpuKernel:
         group, slots = patches.slots(placement.frame, placement.frames)
         out = out[group * total : (group + 1) * total] if placement.frames > 1 else out
         out[total:] = self._plan.spec.margin
+        patches.number(out, rows, columns)
         thumbnail = placement.thumbnail if total > count else None
         is_first = thumbnail is not None and patches.thumbnail == "first"
         blocks = patches.blocks(out)[int(is_first) :, slice(*slots)][:count]
@@ -247,15 +248,21 @@ class CpuKernel:
             grid: Grid of patches if ``out`` is the first patch.
 
         Returns:
-            Pixel values (rows, columns, channels), which may be a view of ``pixels``, or None if the tensor values were
-            written to ``out``.
+            Pixel values, or float32 values of a resize that receives ``values``, (rows, columns, channels), which may
+            be a view of ``pixels``. None if the tensor values were written to ``out``.
         """
         top, left, bottom, right = placement.read
-        pixels = pixels[top:bottom, left:right][_directions(placement.mirrors)]
+        pixels, values = pixels[top:bottom, left:right], self._values
+        if self._resize is not None and self._resize.reads_all:
+            pixels = pixels[:, :, : len(self._plan.channels)]  # without the unused byte of each pixel
+        if self._photo_statistic is not None:
+            values = self._plan.resized_values_of(levels.statistic(self._photo_statistic, pixels))
+        pixels = pixels[_directions(placement.mirrors)]
         around = None if placement.margins == NO_MARGINS else margins(self._plan, placement, pixels.shape[2])
         if around is None and placement.is_kept:
             top, left, bottom, right = placement.region
-            return pixels[top:bottom, left:right][_directions(placement.flips)]
+            kept = pixels[top:bottom, left:right][_directions(placement.flips)]
+            return kept if values is None else values[range(kept.shape[2]), kept]
         if self._is_premultiplied:
             pixels, finish = premultiplied(pixels), None
         block = resize.resize(
@@ -267,7 +274,7 @@ class CpuKernel:
             finish=finish,
             out=out,
             grid=grid,
-            values=self._values,
+            values=values,
         )
         if self._is_premultiplied and block is not None:
             divide_by_alpha(block)
@@ -276,9 +283,6 @@ class CpuKernel:
     def _look_up(self, block: U8 | F32, table: Planes, planes: Planes, grid: resize.Grid | None = None) -> None:
         """Write the tensor values of a block of pixels. If the tensor has one channel, only the first one is used."""
         ordered = block[:, :, ::-1] if self._plan.channels[0] > 0 else block  # channels are in order or reversed
-        if self._values is not None and block.dtype == np.uint8:  # the image keeps its size
-            resized = self._values[range(block.shape[2]), block]
-            ordered = resized[:, :, ::-1] if self._plan.channels[0] > 0 else resized
         if self._is_real:
             found = self._plan.values(ordered.transpose(2, 0, 1).astype(np.float32))[: len(planes)]
             planes[...] = self._plan.spec.cast(found)

@@ -164,6 +164,30 @@ KERNEL void count_levels(const struct colours *n) {
     }
 }
 
+INLINE float difference(const struct pairwise_sum *n, uint8_t value) {
+    const float x = (float)value - n->mean;
+    return n->squares ? x * x : x;
+}
+
+// NumPy's pairwise summation: eight sums of every eighth value for up to 128 values, and halves of multiples of 8 values above.
+static float sum_pairwise(const struct pairwise_sum *n, const uint8_t *pixels, int64_t count) {
+    enum { SUMS = 8, BLOCK = 128 };
+    if (count > BLOCK) {
+        const int64_t half = count / 2 / SUMS * SUMS;
+        const float first = sum_pairwise(n, pixels, half);
+        return first + sum_pairwise(n, pixels + half, count - half);
+    }
+    float sums[SUMS] = {0};
+    const int64_t whole = count / SUMS * SUMS;
+    for (int64_t begin = 0; begin < whole; begin += SUMS)
+        for (int i = 0; i < SUMS; ++i) sums[i] += difference(n, pixels[begin + i]);
+    float sum = ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    for (int64_t i = whole; i < count; ++i) sum += difference(n, pixels[i]);
+    return sum;
+}
+
+KERNEL void add_pairwise(struct pairwise_sum *n) { n->sum = sum_pairwise(n, n->pixels, n->count); }
+
 // The index of value i in the table is the half i % 2 of word i % 8 / 2 of Philox's output for the counter
 // (i / 8, counter_word, 0, 0). The lower half is number 0.
 KERNEL void make_noise(const struct noise *n) {

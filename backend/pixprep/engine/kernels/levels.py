@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from ctypes import byref
 from itertools import groupby
+from math import sqrt
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +13,7 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import as_strided
 
 from pixprep.engine.kernels.colours import ColorPixels, GrayPixels, filtered
+from pixprep.engine.kernels.native import STRUCTS, library
 from pixprep.engine.kernels.neighborhoods import compressed, equalized, filtered_by_neighborhood, noisy
 from pixprep.engine.kernels.resampling import resampled
 from pixprep.engine.kernels.resize import blank, copied, move
@@ -18,6 +21,7 @@ from pixprep.engine.kernels.warp import warped
 from pixprep.errors import unreachable
 from pixprep.plan.profiles import COLOURS
 from pixprep.plan.profiles.windows import multiply_add
+from pixprep.plan.steps.arithmetic import Statistic
 from pixprep.plan.steps.curves import Curve, Hsv
 from pixprep.plan.steps.levels import (
     Blend,
@@ -104,12 +108,29 @@ def apply_color_steps(steps: Iterable[ColourStep], image: U8) -> U8:
     return pixels.image
 
 
-def statistic(number: Own, image: U8) -> float:
-    """Return the maximum or the mean of all pixel values of an image (height, width, channels), or 1 if it is 0."""
+def statistic(number: Own, image: U8) -> Statistic:
+    """Return a statistic of all pixel values of an image (height, width, channels).
+
+    ``max`` and ``mean`` are one number, or 1 if it is 0. ``standardize`` is the mean and the standard deviation, which
+    is at least ``1 / sqrt(n)`` for n values. Both are computed in float32 with NumPy's pairwise summation.
+    """
+    if number == "standardize":
+        pixels = np.ascontiguousarray(image)
+        mean = _pairwise_mean(pixels)
+        least = np.float32(1 / sqrt(pixels.size))
+        return float(mean), float(max(np.sqrt(_pairwise_mean(pixels, mean)), least))
     counts = (GrayPixels(image) if image.shape[2] == 1 else ColorPixels(image)).histograms().sum(axis=0, dtype=np.int64)
     levels = np.arange(256)
     value = levels[counts > 0][-1] if number == "max" else (counts * levels).sum() / counts.sum()
-    return float(value) or 1.0
+    return (float(value) or 1.0,)
+
+
+def _pairwise_mean(pixels: U8, mean: np.float32 | None = None) -> np.float32:
+    """Return the mean of the values of a contiguous array, or the mean of their squared differences from ``mean``."""
+    is_variance = mean is not None
+    sums = STRUCTS["pairwise_sum"](pixels.ctypes.data, pixels.size, mean if is_variance else 0.0, is_variance)
+    library().add_pairwise(byref(sums))
+    return np.float32(sums.sum / pixels.size)
 
 
 def to_luma(values: npt.NDArray[np.float32], channels: Sequence[int], like: Luma) -> npt.NDArray[np.float32]:

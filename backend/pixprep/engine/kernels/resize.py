@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pixprep.engine.kernels.layout import packer
 from pixprep.engine.kernels.margins import Margins
 from pixprep.engine.kernels.native import PASSES, STRUCTS, checked, formula_numbers, library
+from pixprep.engine.kernels.smoothing import resize_smoothed
 from pixprep.patch_layout import PatchLayout
 from pixprep.plan.profiles.windows import Axis, Formula, Resampling, Windows
 from pixprep.plan.steps.arithmetic import ArithmeticStep
@@ -238,14 +239,19 @@ def resize(
         grid: Grid of patches if ``out`` is the first patch of a tensor of patches. A vertical flip and float32 values
             of the resize are not supported with a grid.
         values: Values that are resized instead of the pixel values, float32 (4, 256), one row per channel of the
-            pixels. The result is then float32. Only the passes ``float_fused`` support them, and ``float_pairs``
-            require them.
+            pixels. The result is then float32. Only the passes ``float_fused`` support them, and ``float_pairs`` and
+            ``smoothed`` require them.
 
     Returns:
         None if ``out`` was written. Otherwise the requested region, (rows, columns, channels), as uint8, or as float32
-        with ``values`` and for the passes ``real`` and ``lerp``.
+        with ``values`` and for the passes ``real`` and ``lerp``. The passes ``smoothed`` never write ``out``.
     """
     (height, width, channels), (passes, rows, columns, formula, windows, vertical_first, factor, _) = pixels.shape, how
+    if passes == "smoothed":
+        assert around is None
+        assert formula is not None
+        assert values is not None
+        return resize_smoothed(pixels, rows, columns, values, flips, is_smoothed=formula.is_widened)
     assert passes != "float_pairs" or values is not None  # else C would read past the end of the pixels
     words, kept = 1 if channels == 1 else 4, list[PackedCoefficients]()
     if windows is not None:

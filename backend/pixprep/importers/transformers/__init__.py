@@ -40,6 +40,7 @@ from pixprep.importers.transformers.classes import (
     UNUSED,
     VIDEO_OUTPUTS,
     WITHOUT_PIL,
+    WITHOUT_TORCHVISION,
 )
 from pixprep.importers.transformers.further import further_outputs
 from pixprep.importers.transformers.patches import PATCHED, VIDEO_PATCHED, patched
@@ -156,6 +157,11 @@ def from_transformers(
         raise PipelineError(
             f"{where}: {processor} does not have a PIL backend in transformers: use backend=torchvision"
         )
+    if backend == "torchvision" and (reason := WITHOUT_TORCHVISION.get(processor)):
+        raise PipelineError(
+            f"{where}: the torchvision backend of {processor} is not supported: {reason}; the PIL backend is "
+            "supported: use backend=pil"
+        )
     for field, value in FIXED.get(processor, {}).items():
         if (value or settings.has(field)) and settings.take(field) != value:
             settings.refuse(field, f"is not supported for this class unless it is {str(value).lower()}")
@@ -177,7 +183,8 @@ def from_transformers(
             geometry, outputs, branches = make(fields, processor, filter_, LIKE[backend])
         else:
             geometry, branches = _geometry(fields, processor, backend), ()
-        arithmetic = _arithmetic(fields, processor, backend)
+        is_standardized = processor in PATCHED and PATCHED[processor].is_standardized
+        arithmetic = [] if is_standardized else _arithmetic(fields, processor, backend)
         further = [(branch, _arithmetic(fields, processor, backend, branch.prefix)) for branch in branches]
         begins_with = SIZED[processor].first if processor in SIZED else None
         if begins_with is not None:  # the class resizes float32 values

@@ -274,7 +274,7 @@ FORMS: dict[str, Form] = {
     PERSONS: Form(takes_boxes=True),
     "PixtralImageProcessor": Form(stacks=_BOTH),
     "RfDetrImageProcessor": _DETR,
-    "Siglip2ImageProcessor": Form(),
+    **dict.fromkeys(("Kosmos2_5ImageProcessor", "Pix2StructImageProcessor", "Siglip2ImageProcessor"), Form()),
     "SmolVLMImageProcessor": _IDEFICS,
     "UltraVBertImageProcessor": _IDEFICS,
 }

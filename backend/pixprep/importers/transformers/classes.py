@@ -135,6 +135,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "Gemma3ImageProcessor": {"do_pan_and_scan": False},
     "Idefics2ImageProcessor": {"do_image_splitting": False},
     "SuperPointImageProcessor": {"do_grayscale": False},
+    "Pix2StructImageProcessor": {"is_vqa": False},
 }
 """Fields that are supported with only one value, and this value, by class."""
 
@@ -275,6 +276,7 @@ UNUSED = {
     **dict.fromkeys(DETRS, ("do_center_crop", "crop_size")),
     **dict.fromkeys(("Gemma3ImageProcessor", "SuperPointImageProcessor"), ("do_center_crop", "crop_size")),
     "LlavaImageProcessor": ("pad_size",),
+    "Owlv2ImageProcessor": ("do_center_crop", "crop_size"),
     "PromptDepthAnythingImageProcessor": ("do_center_crop", "crop_size", "do_convert_rgb"),
     "MobileViTImageProcessor": ("do_normalize", "image_mean", "image_std"),
     PERSONS: ("do_center_crop", "crop_size"),
@@ -285,15 +287,18 @@ UNUSED = {
 }
 """Fields that each class accepts but ignores."""
 
-REASONS = {
+WITHOUT_TORCHVISION = {
     **dict.fromkeys(
         ("Kosmos2_5ImageProcessor", "Pix2StructImageProcessor"),
         "it normalizes an image by its own mean, which PyTorch computes in float32, with a result that depends on the "
-        "number of threads; the PIL backend of the class is not implemented either",
+        "number of threads",
     ),
     "Owlv2ImageProcessor": "it blurs an image with weights that depend on the processor: PyTorch computes different "
-    "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels; the PIL backend of the class "
-    "is not implemented either",
+    "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels",
+}
+"""Classes whose torchvision backend is not supported, with the reasons. Their PIL backend is supported."""
+
+REASONS = {
     "VitMatteImageProcessor": "it requires a second image, the trimap, but a pipeline receives one image",
     "Molmo2ImageProcessor": "it cuts an image into overlapping crops, and its image_token_pooling contains indices of "
     "patches that depend on the other images of the request: call transformers in a Python model instead",

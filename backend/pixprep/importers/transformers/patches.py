@@ -6,6 +6,7 @@ layout of its patches.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -15,6 +16,8 @@ from pixprep.importers.transformers.classes import BICUBIC, BILINEAR, CLIP, HALF
 from pixprep.importers.transformers.sizes import MAX_OPEN_SIDE, Made, float_filter
 from pixprep.pipeline.ops import (
     MAX_SIDE,
+    ImageSize,
+    Normalize,
     Op,
     Pad,
     Patches,
@@ -62,7 +65,8 @@ class Patched:
         has_resize: Whether the resize is the only op before the patches. Such a resize is omitted if ``do_resize`` is
             false.
         is_always_float: Whether the torchvision backend returns float32 even without a normalization.
-        patch_field: Field with the edge length of a patch.
+        patch_field: Field with the edge length of a patch, or with the equal height and width of a patch.
+        is_standardized: Whether the class normalizes an image by its own mean and standard deviation before the resize.
     """
 
     defaults: dict[str, Any]
@@ -79,6 +83,7 @@ class Patched:
     has_resize: bool = True
     is_always_float: bool = False
     patch_field: str = "patch_size"
+    is_standardized: bool = False
 
 
 def _qwen(
@@ -128,6 +133,14 @@ _MINICPM = class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=1
     "downsample_mode": "16x",
     "use_image_id": True,
 }
+_PIX2STRUCT = {
+    **dict.fromkeys(class_fields((1,), BILINEAR, HALF)),
+    "do_convert_rgb": True,
+    "do_normalize": True,
+    "default_to_square": True,
+    "patch_size": {"height": 16, "width": 16},
+    "max_patches": 2048,
+}
 _GLM = _qwen(least=112 * 112, most=28 * 28 * 15000)
 PATCHED: dict[str, Patched] = {
     "CohereCompassImageProcessor": Patched(_qwen(has_pixels=True)),
@@ -167,6 +180,12 @@ PATCHED: dict[str, Patched] = {
         class_fields((1, 1), BICUBIC, HALF, do_convert_rgb=True, patch_size=14, merge_size=2, max_patches=16384)
         | {"size": {"max_height": 512, "max_width": 512}},
         is_flat=False,
+    ),
+    "Kosmos2_5ImageProcessor": Patched(
+        _PIX2STRUCT | {"max_patches": 4096}, layout="hwc", has_resize=False, is_standardized=True
+    ),
+    "Pix2StructImageProcessor": Patched(
+        _PIX2STRUCT | {"is_vqa": False}, layout="hwc", has_resize=False, is_standardized=True
     ),
     "Lfm2VlImageProcessor": Patched(
         class_fields((512, 512), BILINEAR, HALF, do_pad=True, return_row_col_info=False, do_image_splitting=True)
@@ -244,8 +263,11 @@ def patched(fields: Fields, processor: str, filter_: Filter, like: Like) -> Made
         PipelineError: A field is not supported.
     """
     row = (PATCHED | VIDEO_PATCHED)[processor]
-    if row.patch_field == "size":
-        patch = Fields(fields.mapping("size"), fields.where).length("height", MAX_PATCH)
+    sides = fields.take(row.patch_field)
+    if isinstance(sides, Mapping):
+        patch = Fields(sides, fields.where).length("height", MAX_PATCH)
+        if sides != {"height": patch, "width": patch}:
+            fields.refuse(row.patch_field, "must have equal height and width")
     else:
         patch = fields.length(row.patch_field, MAX_PATCH)
     made = _FAMILIES.get(processor, _by_pixels)(fields, row, patch, row.filter or filter_, like)
@@ -367,8 +389,7 @@ def _glm5(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
 
 
 def _inkling2(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
-    if fields.mapping("size") != {"height": patch, "width": patch}:
-        fields.refuse("size", "must have equal height and width")
+    del fields
     size = ResizeByRule(rule="keep", size=MAX_OPEN_SIDE, filter=filter_, like=like)
     outputs: list[Op] = [
         Patches(patch, layout=row.layout, flat=row.is_flat, name="pixel_values"),
@@ -437,6 +458,29 @@ def _lfm2(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like)
     return Made([resize], outputs)
 
 
+def _pix2struct(fields: Fields, row: Patched, patch: int, filter_: Filter, like: Like) -> Made:
+    """Return the ops of Pix2Struct and Kosmos-2.5, which call PyTorch's ``interpolate`` with both backends."""
+    del filter_, like
+    count = fields.length("max_patches", MAX_COUNT)
+    is_kosmos, is_normalized = "is_vqa" not in row.defaults, fields.flag("do_normalize")
+    if is_kosmos and not is_normalized:
+        fields.refuse("do_normalize", "must be true: the class raises an error for uint8 values")
+    ops: list[Op] = [Normalize(scale="standardize")] if is_normalized else []
+    ops.append(ResizeToPatches(rule="pix2struct", patch_size=patch, max_patches=count, like="torch_float"))
+    outputs: list[Op] = [
+        Patches(patch, max_patches=count, layout=row.layout, numbered=True, name="flattened_patches"),
+        PatchMask(patch, max_patches=count, dtype="float32", name="attention_mask"),
+    ]
+    if is_kosmos:
+        outputs += [
+            ImageSize(dtype="int64", order="w", name="width"),
+            ImageSize(dtype="int64", order="h", name="height"),
+            PatchGrid(patch, order="h", name="rows"),
+            PatchGrid(patch, order="w", name="cols"),
+        ]
+    return Made(ops, outputs)
+
+
 def _check_resized(fields: Fields) -> None:
     if not fields.flag("do_resize"):
         fields.refuse("do_resize", "must be true")
@@ -479,6 +523,8 @@ def _by_pixels(fields: Fields, row: Patched, patch: int, filter_: Filter, like: 
 
 
 _FAMILIES = {
+    "Kosmos2_5ImageProcessor": _pix2struct,
+    "Pix2StructImageProcessor": _pix2struct,
     "Gemma4ImageProcessor": _gemma,
     "Gemma4UnifiedImageProcessor": _gemma,
     "Glm5NextImageProcessor": _glm5,

@@ -316,6 +316,17 @@ def _zoedepth(fields: Fields, filter_: Filter, like: Like) -> Made:
     return Made([*pads, resize], [_tensor(None if isinstance(resize, Resize) else MAX_OPEN_SIDE)])
 
 
+def _owlv2(fields: Fields, filter_: Filter, like: Like) -> Made:
+    """Return the ops of OWLv2, whose PIL backend interprets ``resample`` as the flag for antialiasing."""
+    del like
+    if not fields.flag("do_rescale"):
+        fields.refuse("do_rescale", "must be true: the class resizes the rescaled values")
+    height, width = _edges(fields, "size", ("height", "width"), is_square=True)
+    resize = Resize(height=height, width=width, like="scipy", antialias=filter_ != "nearest")
+    pads: list[Op] = [Pad(square=True, anchor="top_left")] if fields.flag("do_pad") else []
+    return Made([*pads, resize], [_tensor()])
+
+
 def _swin2sr(fields: Fields, filter_: Filter, like: Like) -> Made:
     del filter_, like
     if fields.has("pad_size"):
@@ -952,6 +963,9 @@ SIZED: dict[str, Sized] = {
         | {"default_to_square": True},
         partial(_video_llava, name="pixel_values"),
         crops=True,
+    ),
+    "Owlv2ImageProcessor": Sized(
+        class_fields((960, 960), BILINEAR, CLIP, do_convert_rgb=True, do_pad=True), _owlv2, first="rescale"
     ),
     "ViltImageProcessor": Sized(class_fields((384,), BICUBIC, HALF, do_pad=True, **_DIVISOR), _vilt),
     "ZoeDepthImageProcessor": Sized(

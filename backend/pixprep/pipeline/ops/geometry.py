@@ -46,6 +46,10 @@ class Resize(ImageOp, frozen=True, tag="resize"):
       ``bilinear`` requires that the height and the width of the result add up to at least 129.
     - ``torch_corners``: the same as ``torch_float`` without ``antialias``, but with ``align_corners``: the centers of
       the pixels in the corners stay in the corners (ZoeDepth). Boxes and ``transform`` do not include this shift.
+    - ``scipy``: SciPy's ``zoom`` with ``order=1``, ``mode="mirror"`` and ``grid_mode=True`` of float32 values. With
+      ``antialias``, ``gaussian_filter`` first smooths the sides that shrink, as in scikit-image's ``resize`` (OWLv2).
+      The result is float32. ``pad`` and ``normalize`` may precede this resize. A GPU engine computes the tensor on the
+      CPU.
     - ``slanext``: the integer arithmetic with which transformers resizes images for SLANeXt.
     - ``opencv``: ``cv2.resize`` of uint8 images, with ``dsize``, or with ``fx`` and ``fy`` if ``subpixel`` is set.
       ``bicubic`` is OpenCV's own implementation, not that of Intel IPP. OpenCV computes a row of the result in vectors

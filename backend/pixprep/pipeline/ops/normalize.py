@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from math import isfinite
+from math import isfinite, sqrt
 
 import numpy as np
 
 from pixprep.bfloat16 import to_bfloat16
 from pixprep.errors import PipelineError
-from pixprep.pipeline.ops.limits import need_8bit_values, need_channels, shown
+from pixprep.pipeline.ops.limits import MAX_SIDE, need_8bit_values, need_channels, shown
 from pixprep.pipeline.ops.op import ImageOp, changed
 from pixprep.plan.lowered import Lowered
-from pixprep.plan.steps.arithmetic import Affine, ArithmeticStep, ByOwn, Clip, Float32, Rounded, formula
+from pixprep.plan.steps.arithmetic import (
+    Affine,
+    ArithmeticStep,
+    ByOwn,
+    Clip,
+    Float32,
+    Rounded,
+    Standardize,
+    formula,
+)
 from pixprep.spec import Arithmetic, ImageSpec, Luma, Own, Reals, as_tuple
 
 _FLOAT32 = np.finfo(np.float32)
@@ -32,7 +41,12 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         scale: Factor by which the pixel values 0 to 255 are multiplied first. With ``max`` or ``mean``, the pixel
             values are instead divided by the maximum or the mean of all pixel values of the image, over all channels
             together, as in rembg's U2-Net. For a black image, the divisor is 1. With ``max`` or ``mean``, only a flip
-            or a ``tensor`` may follow, and ``arithmetic`` must be ``float64`` or ``divide``.
+            or a ``tensor`` may follow, and ``arithmetic`` must be ``float64`` or ``divide``. With ``standardize``, the
+            mean of all pixel values of the image is subtracted, and the difference is divided by their standard
+            deviation, or by ``1 / sqrt(n)`` for n values if the standard deviation is smaller. ``mean``, ``std`` and
+            ``arithmetic`` must have their defaults. All operations are those of NumPy 2.3 and newer in float32, as for
+            Pix2Struct and Kosmos-2.5 with their Pillow backends; older versions of NumPy add large images in a
+            different order. A resize of float32 values may follow. A GPU engine computes the tensor on the CPU.
         arithmetic: Formula and precision. ``float64`` rounds only the result. All other formulas compute in float32,
             and round each constant and each operation: ``divide`` is ``(value / (1 / scale) - mean) / std``
             (torchvision's ToTensor and Normalize, timm, Keras), ``multiply`` is ``(value * scale - mean) / std``
@@ -68,6 +82,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
             raise PipelineError(f'"std" must be greater than 0, not {shown(self.std)}')
         if scale == 0:
             raise PipelineError('"scale" must not be 0: every pixel would become the same value')
+        if self.scale == "standardize" and (self.mean, self.std, self.arithmetic) != (0.0, 1.0, "float64"):
+            raise PipelineError('"scale": "standardize" requires the defaults of "mean", "std" and "arithmetic"')
         if is_own and self.arithmetic not in ("float64", "divide"):
             raise PipelineError(f'"scale": "{self.scale}" requires "arithmetic": "float64" or "divide"')
 
@@ -78,6 +94,11 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         if self.luma is not None and (image.channels != 3 or image.values == "real"):
             raise PipelineError('"luma" requires an image with three channels and integer values')
         low, high = image.low, image.high
+        if self.scale == "standardize":  # one of n values differs from all others
+            need_8bit_values(image)
+            sides = image.max_height or MAX_SIDE, image.max_width or MAX_SIDE
+            high = sqrt(image.channels * sides[0] * sides[1])
+            return replace(image, low=-high, high=high, values="normalized")
         if isinstance(self.scale, str):
             need_8bit_values(image)
             if image.max_height is None or image.max_width is None:
@@ -115,6 +136,8 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         steps, count = before.arithmetic, image.channels
         if self.clip:
             steps = (*steps, Clip((image.low,) * count, (image.high,) * count))
+        if self.scale == "standardize":
+            return replace(before, arithmetic=(*steps, Standardize()))
         if isinstance(self.scale, str):
             return replace(before, arithmetic=(*steps, *_steps_by_statistic(self, self.scale, count)))
         if self.arithmetic != "float64":

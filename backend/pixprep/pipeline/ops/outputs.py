@@ -222,7 +222,7 @@ class NumbersOp(OutputOp, frozen=True):
         geometry = None if kind == "original_size" else before.geometry
         if geometry is not None and geometry.trim is not None:
             before.check_places()
-        is_x_first = getattr(self, "order", None) in ("wh", "xy")
+        is_x_first = getattr(self, "order", None) in ("wh", "xy", "w")
         patches = self.grid_of(before)
         return NumbersPlan(spec=spec, kind=kind, geometry=geometry, is_x_first=is_x_first, patches=patches)
 
@@ -248,8 +248,8 @@ class OriginalSize(_SizeOp, frozen=True, tag="original_size"):
 
     Args:
         dtype: Dtype of the output.
-        order: Order of the numbers: ``hw`` is ``[height, width]``, ``wh`` is ``[width, height]``, and ``hwc`` is
-            ``[height, width, channels]``.
+        order: Order of the numbers: ``hw`` is ``[height, width]``, ``wh`` is ``[width, height]``, ``h`` is
+            ``[height]``, ``w`` is ``[width]``, and ``hwc`` is ``[height, width, channels]``.
 
     Example:
         {"op": "original_size", "dtype": "int64", "order": "wh"}

@@ -93,6 +93,9 @@ class Patches(PatchOp, frozen=True, tag="patches"):
             temporal_patch_size, patch_size, patch_size]``, as PaddleOCR-VL expects. With ``hwc``, it is ``[patches,
             temporal_patch_size, patch_size, patch_size, 3]``; the second axis is omitted if its size is 1, as Inkling
             expects.
+        numbered: Whether the row and the column of a patch, counted from 1, precede its values, as Pix2Struct expects.
+            A patch then has two more values. This requires the dtype ``float32``, and an image instead of a clip. A GPU
+            engine computes the tensor on the CPU.
         dtype: Dtype of the tensor. ``uint8`` does not support normalized images.
 
     Example:
@@ -102,25 +105,32 @@ class Patches(PatchOp, frozen=True, tag="patches"):
     temporal_patch_size: Few = 1
     layout: PatchOrder = "chw"
     flat: bool = True
+    numbered: bool = False
     dtype: TensorDType = "float32"
 
     def infer(self, image: ImageSpec) -> TensorSpec:
         if self.layout == "tchw" and not self.flat:
             raise PipelineError('"flat": false requires "layout": "chw" or "hwc"')
+        if self.numbered and (not self.flat or self.merge_size > 1 or self.temporal_patch_size > 1):
+            raise PipelineError('"numbered" requires "flat": true, and "merge_size" and "temporal_patch_size" of 1')
+        if self.numbered and (self.dtype != "float32" or image.frames is not None):
+            raise PipelineError('"numbered" requires "dtype": "float32", and an image instead of a clip')
         if self.dtype == "uint8" and image.values != "levels":
             raise PipelineError("uint8 cannot represent normalized values: use float32 or float16, or remove normalize")
         largest = max(abs(image.low), abs(image.high))
         if largest > MAX_VALUES[self.dtype]:
             raise PipelineError(f"values up to {largest:g} exceed the range of {self.dtype}")
         layout = replace(self.layout_of(image), frames=self.temporal_patch_size, layout=self.layout, is_flat=self.flat)
+        layout = replace(layout, is_numbered=self.numbered)
         max_patches = layout.fixed or self.max_count(image, layout)
+        high = max(image.high, float(max_patches)) if self.numbered else image.high
         is_fixed = layout.fixed or not (image.height is None or image.width is None or image.is_frames_open)
         return TensorSpec(
             shape=(max_patches if is_fixed else -1, *layout.shape),
             most=() if is_fixed else (max_patches, *layout.shape),
             dtype=self.dtype,
             low=image.low,
-            high=image.high,
+            high=high,
             padding=Padding((0.0,)),
             patches=layout,
         )
@@ -140,15 +150,16 @@ class PatchGrid(PatchOp, NumbersOp, frozen=True, tag="patch_grid"):
 
     Args:
         patch_size, merge_size, max_patches, temporal_patch_size: as in ``patches``.
-        order: Order of the numbers: ``hw`` is ``[rows, columns]``, ``wh`` is ``[columns, rows]``, and ``thw`` is
-            ``[patches along the time axis, rows, columns]``. The first number is 1 for an image.
+        order: Order of the numbers: ``hw`` is ``[rows, columns]``, ``wh`` is ``[columns, rows]``, ``h`` is
+            ``[rows]``, ``w`` is ``[columns]``, and ``thw`` is ``[patches along the time axis, rows, columns]``. The
+            first number of ``thw`` is 1 for an image.
         dtype: Dtype of the output.
 
     Example:
         {"op": "patch_grid", "patch_size": 14, "merge_size": 2, "order": "thw"}
     """
 
-    order: Literal["hw", "wh", "thw"] = "hw"
+    order: Literal["hw", "wh", "h", "w", "thw"] = "hw"
     dtype: Literal["int64", "int32"] = "int64"
     temporal_patch_size: Few = 1
 
@@ -174,7 +185,7 @@ class PatchMask(PatchOp, NumbersOp, frozen=True, tag="patch_mask"):
         {"op": "patch_mask", "patch_size": 16, "max_patches": 256}
     """
 
-    dtype: Literal["int64", "int32"] = "int32"
+    dtype: Literal["int64", "int32", "float32"] = "int32"
 
     def check(self) -> None:
         if self.max_patches is None:

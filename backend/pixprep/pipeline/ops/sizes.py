@@ -142,11 +142,13 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
       merge window, up if the budget allows it, and the aspect ratio may change slightly (Nemotron 3 Omni).
     - ``glm5``: the number of patches is also at least ``min_patches``. The aspect ratio is kept exactly, and the image
       is padded with black pixels at the bottom and on the right to multiples of a merge window (GLM-5).
+    - ``pix2struct``: both sides are rounded down to multiples of the patch size, and have at least one patch
+      (Pix2Struct, Kosmos-2.5).
 
     Args:
         patch_size: Height and width of a patch in pixels.
         max_patches: Maximum number of patches.
-        merge_size: Height and width of a merge window in patches. Not supported by ``naflex``.
+        merge_size: Height and width of a merge window in patches. Not supported by ``naflex`` and ``pix2struct``.
         max_side: Maximum number of patches along each side. Required by ``kimi``, and not supported by other rules.
         min_patches: Minimum number of patches, for ``nemotron`` and ``glm5``.
         rule: Formula; see above.
@@ -165,8 +167,8 @@ class ResizeToPatches(BySize, frozen=True, kw_only=True, tag="resize_to_patches"
 
     def check(self) -> None:
         super().check()
-        if self.rule == "naflex" and self.merge_size > 1:
-            raise PipelineError('"merge_size" has no effect with "rule": "naflex": remove it')
+        if self.rule in ("naflex", "pix2struct") and self.merge_size > 1:
+            raise PipelineError(f'"merge_size" has no effect with "rule": "{self.rule}": remove it')
         if (self.rule == "kimi") != (self.max_side is not None):
             raise PipelineError('"max_side" is required with "rule": "kimi", and not supported with any other rule')
         if self.min_patches is not None and self.rule not in ("nemotron", "glm5"):

@@ -17,9 +17,7 @@ _MODULES = {like: import_module(f"pixprep.plan.profiles.{like}") for like in get
 PROFILES: Mapping[Like, Profile] = {like: module.PROFILE for like, module in _MODULES.items()}
 """Profile of each library's resize, by the name of the library in ``like``. The next three tables contain the profiles
 of warps, color changes and blurs."""
-WARPS: Mapping[WarpLike, Warps] = {
-    like: import_module(f"pixprep.plan.profiles.{like}").WARPS for like in get_args(WarpLike)
-}
+WARPS: Mapping[WarpLike, Warps] = {like: _MODULES[like].WARPS for like in get_args(WarpLike)}
 COLOURS: Mapping[BlendLike, Colours] = {like: _MODULES[like].COLOURS for like in get_args(BlendLike)}
 BLURS: Mapping[BlurLike, Blur] = {like: _MODULES[like].BLUR for like in get_args(BlurLike)}
 

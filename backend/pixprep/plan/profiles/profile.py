@@ -185,6 +185,7 @@ class Profile:
             ``subpixel`` uses this scale.
         real: Filters whose results are float32 and not rounded.
         takes_real: Whether the resize accepts float32 values, so that ``normalize`` may precede it.
+        reads_all: Whether each value of the result may depend on all pixels of the image.
         min_sides: Minimum sum of the height and the width of a result of ``bilinear`` without antialiasing. For smaller
             results, the library uses other arithmetic.
         across: Filters whose coefficients on one axis depend on the size of the other axis.
@@ -216,6 +217,7 @@ class Profile:
     takes_scale: bool = False
     real: tuple[Filter, ...] = ()
     takes_real: bool = False
+    reads_all: bool = False
     min_sides: int = 0
     across: tuple[Filter, ...] = ()
     reducible: tuple[Filter, ...] = ()

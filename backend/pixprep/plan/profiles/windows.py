@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 Passes = Literal[
     "fixed", "opencv_linear", "opencv_cubic", "opencv_lanczos", "area", "float_even", "dali", "float_fused", "real",
-    "lerp", "float_pairs",
+    "lerp", "float_pairs", "smoothed",
 ]  # fmt: skip
 """Arithmetic of the two passes. The first pass filters the pixel values p, and the second pass filters the results m of
 the first pass. The weights are w.
@@ -31,6 +31,7 @@ float_fused     float32 sum(p w), partly fused         clip8(rint(the same with 
 real            float32 sum(p w)                       float32 sum(m w)
 lerp            p0 + (p1 - p0) w1, float32             the same
 float_pairs     float32 sum(p w), fused                the same with m
+smoothed        a Gaussian, then linear interpolation  float64 sums; see ``engine/kernels/smoothing.c``
 ==============  =====================================  =====================================================
 
 float32 sums are computed from the first tap to the last, and every product and every sum is rounded to float32. rint

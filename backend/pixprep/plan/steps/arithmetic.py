@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pixprep.bfloat16 import to_bfloat16
 from pixprep.spec import Own
 
-Operation = Literal["affine", "subtract", "multiply", "divide", "by_own", "clip", "bfloat16"]
+Operation = Literal["affine", "subtract", "multiply", "divide", "by_own", "standardize", "clip", "bfloat16"]
 _FLOAT32: dict[str, tuple[Any, str]] = {
     "subtract": (np.subtract, "-"),
     "multiply": (np.multiply, "*"),
@@ -20,6 +20,10 @@ _FLOAT32: dict[str, tuple[Any, str]] = {
 }
 """NumPy function and sign of each operation of ``Float32``."""
 _STATISTICS = {"max": "max of the image", "mean": "mean of the image"}
+Statistic = tuple[float, ...]
+"""Statistic of an image: its maximum, its mean, or its mean and its standard deviation."""
+EXAMPLE: Statistic = (255.0, 255.0)
+"""Statistic for which arithmetic is checked and described before any image is known."""
 
 
 class ArithmeticStep:
@@ -45,10 +49,10 @@ class ArithmeticStep:
         """Whether ``text`` ends with a sum, which later operations except for a subtraction put in parentheses."""
         return self.operation in ("affine", "subtract")
 
-    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
         """Apply the step to values (channels, ...) of an image whose statistic is ``own``.
 
-        The result of a ``Float32`` step is float32. The results of all other steps are float64.
+        The result of a ``Float32`` or ``Standardize`` step is float32. The results of all other steps are float64.
         """
         raise NotImplementedError
 
@@ -71,7 +75,7 @@ class Affine(ArithmeticStep):
         """See ``ArithmeticStep``."""
         return self.scale, self.offset
 
-    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
         """See ``ArithmeticStep``."""
         del own
         found: npt.NDArray[np.float64] = values.astype(np.float64) * _column(self.scale, values)
@@ -107,7 +111,7 @@ class Float32(ArithmeticStep):
         """See ``ArithmeticStep``."""
         return self.by, ()
 
-    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
         """See ``ArithmeticStep``."""
         del own
         found: npt.NDArray[Any] = _FLOAT32[self.kind][0](values, _column(self.by, values, np.float32))
@@ -129,7 +133,7 @@ class Rounded(ArithmeticStep):
         """See ``ArithmeticStep``. This step does not have operands."""
         return (), ()
 
-    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
         """See ``ArithmeticStep``."""
         del own
         return to_bfloat16(values)
@@ -154,7 +158,7 @@ class Clip(ArithmeticStep):
         """See ``ArithmeticStep``."""
         return self.low, self.high
 
-    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
         """See ``ArithmeticStep``."""
         del own
         low, high = (_column(each, values, np.float32) for each in (self.low, self.high))
@@ -193,9 +197,9 @@ class ByOwn(ArithmeticStep):
         """See ``ArithmeticStep``."""
         return self.std, self.mean
 
-    def of(self, values: npt.NDArray[np.float32], own: float) -> npt.NDArray[Any]:
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
         """See ``ArithmeticStep``."""
-        found: npt.NDArray[np.float64] = values.astype(np.float64) / own - _column(self.mean, values)
+        found: npt.NDArray[np.float64] = values.astype(np.float64) / own[0] - _column(self.mean, values)
         found /= _column(self.std, values)
         return found
 
@@ -204,6 +208,37 @@ class ByOwn(ArithmeticStep):
         mean, std = self.mean[channel], self.std[channel]
         value += f" / {_STATISTICS[self.number]}" + (f" - {mean:.6g}" if mean else "")
         return (f"({value})" if mean else value) + f" / {std:.6g}" if std != 1 else value
+
+
+@dataclass(frozen=True)
+class Standardize(ArithmeticStep):
+    """Arithmetic step that computes ``(value - mean) / std`` in float32, with the image's mean and standard deviation.
+
+    Both are computed over the pixel values of all channels together.
+    """
+
+    operation: ClassVar[Operation] = "standardize"
+
+    @property
+    def statistic(self) -> Own:
+        """See ``ArithmeticStep``."""
+        return "standardize"
+
+    @property
+    def operands(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """See ``ArithmeticStep``. The kernels do not run this step."""
+        return (), ()
+
+    def of(self, values: npt.NDArray[np.float32], own: Statistic) -> npt.NDArray[Any]:
+        """See ``ArithmeticStep``."""
+        mean, std = np.array(own, np.float32)
+        found: npt.NDArray[Any] = (values - mean) / std
+        return found
+
+    def text(self, value: str, channel: int) -> str:
+        """See ``ArithmeticStep``."""
+        del channel
+        return f"({value} - mean of the image) / standard deviation of the image"
 
 
 def _column(numbers: Sequence[float], values: npt.NDArray[Any], dtype: Any = np.float64) -> npt.NDArray[Any]:
@@ -217,4 +252,4 @@ def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
     for step in arithmetic:
         text = step.text(f"({text})" if is_sum and step.operation != "subtract" else text, channel)
         is_sum = step.is_sum
-    return text + (", in float32" if any(step.operation in _FLOAT32 for step in arithmetic) else "")
+    return text + (", in float32" if any(step.operation in (*_FLOAT32, "standardize") for step in arithmetic) else "")
