@@ -65,7 +65,7 @@ def replay(monkeypatch):
         (
             {"rejected": [["/m/det", "Det", "false"]]},
             'TensorRT for RTX 1.7.1.116 rejects Det "/m/det": false: trtexec may still build the plan, because '
-            "TensorRT has more operators than TensorRT for RTX; if it does not, export the model without the operator",
+            "TensorRT has more operators than TensorRT for RTX; if it does not, pass the library of your own plugin",
         ),
         (
             {"rejected": [[f"n{number}", "Unique", "false"] for number in range(7)]},

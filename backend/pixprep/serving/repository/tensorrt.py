@@ -34,7 +34,8 @@ _MAX_NODES = 5  # maximum number of nodes that a message names
 _MAX_CHARS = 300
 _REMEDY = (
     "trtexec may still build the plan, because TensorRT has more operators than TensorRT for RTX; if it does not, "
-    "export the model without the operator, or serve the model with --classifier onnxruntime-gpu"
+    "pass the library of your own plugin with --dynamicPlugins, export the model without the operator, or serve the "
+    "model with --classifier onnxruntime-gpu"
 )
 
 
