@@ -26,7 +26,8 @@ from tritonclient.grpc import model_config_pb2
 import pixprep as pp
 from pixprep.pipeline.file import MAX_BYTES
 from pixprep.serving import repository
-from support.faces import PLAN, save_onnx
+from pixprep.serving.repository.ports import parse_io
+from support.faces import PLAN
 from support.pipeline_texts import HEAD, TAIL, VALID, with_op
 
 ORIGIN = (
@@ -322,20 +323,18 @@ def test_an_origin_that_cannot_be_printed_is_rejected(word, field):
     assert said.startswith(f"$.origin.{field}: ")
 
 
-@pytest.mark.parametrize("word", [word for word in WORDS if word and word.isprintable()], ids=ascii)
+@pytest.mark.parametrize("word", [word for word in WORDS if word], ids=ascii)
 def test_a_classifiers_names_stay_strings_in_config_pbtxt(tmp_path, word):
-    """The pipeline's names are identifiers, but those of a classifier may be any printable text."""
+    """The pipeline's names are identifiers, but those of a classifier may be any text."""
     (tmp_path / "model.plan").write_bytes(PLAN)
-    onnx = save_onnx(
-        tmp_path / "model.onnx", [(word, "FLOAT", ("batch", 3, 8, 8))], [(f"{word}2", "FLOAT", ("batch", 10))]
-    )
     built = repository.build(
         tmp_path / "out",
         pipeline=pp.Pipeline.from_json(VALID),
         plan=tmp_path / "model.plan",
         classifier="tensorrt",
-        onnx=onnx,
+        classifier_io=[f"{word}:FP32:3x8x8", f"{word}2:FP32:10"],
     )
+    assert parse_io([f"{word}:FP32:3x8x8", f"{word}2:FP32:10"], source="x").inputs[0].name == word
     text = (tmp_path / "out" / "classifier" / "config.pbtxt").read_text(encoding="utf-8")
     config = text_format.Parse(text, model_config_pb2.ModelConfig())
     assert [tensor.name for tensor in (*config.input, *config.output)] == [word, f"{word}2"]

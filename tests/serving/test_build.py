@@ -177,12 +177,16 @@ def test_a_model_with_a_fixed_batch_of_one_is_served(tmp_path):
     assert check(tmp_path / "out") == []
 
 
-def test_a_plan_is_copied_and_its_inputs_come_from_its_onnx_file(model, tmp_path):
+def test_a_plan_is_copied_and_its_inputs_come_from_its_onnx_file_or_from_options(model, tmp_path):
     plan = tmp_path / "my.plan"
     plan.write_bytes(PLAN)
-    assert build(tmp_path / "a", pipeline=PIPELINE, plan=plan, onnx=model, classifier="tensorrt").notes == ()
-    assert (tmp_path / "a" / "classifier" / "1" / "model.plan").read_bytes() == PLAN
-    assert check(tmp_path / "a") == []
+    words = ["input:FP32:3x224x224", "logits:FP32:4"]
+    with_onnx = build(tmp_path / "a", pipeline=PIPELINE, plan=plan, onnx=model, classifier="tensorrt")
+    with_words = build(tmp_path / "b", pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt")
+    assert with_onnx.notes == with_words.notes == ()
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert (tmp_path / "b" / "classifier" / "1" / "model.plan").read_bytes() == PLAN
+    assert check(tmp_path / "a") == check(tmp_path / "b") == []
 
 
 def test_external_weights_of_an_onnx_file_are_copied(model, tmp_path):
@@ -194,11 +198,12 @@ def test_external_weights_of_an_onnx_file_are_copied(model, tmp_path):
     assert np.array_equal(numpy_helper.to_array(copied.graph.initializer[0]), WEIGHTS)
 
 
-def test_an_error_without_a_file_name_is_reported_without_one(model, tmp_path):
+def test_an_error_without_a_file_name_is_reported_without_one(tmp_path):
     plan = tmp_path / "my.plan"
     plan.symlink_to("/proc/self/mem")  # this file can be opened, but reading it fails
+    words = ["input:FP32:3x224x224", "logits:FP32:4"]
     with pytest.raises(SetupError) as caught:
-        build(tmp_path / "out", pipeline=PIPELINE, plan=plan, onnx=model, classifier="tensorrt")
+        build(tmp_path / "out", pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt")
     assert str(caught.value) == f"{tmp_path}/out: not written: Input/output error"
 
 
@@ -237,6 +242,35 @@ def test_build_and_check_report_the_inputs_that_clients_must_send(model, tmp_pat
     assert side_notes(tmp_path / "out") == [f"{tmp_path}/out/preprocess/1/pipeline.json: {asks}"]
     pipeline.save(tmp_path / "p.json")
     assert side_notes(tmp_path / "p.json") == [f"{tmp_path}/p.json: {asks}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("dets", ("m", 5)),
+        ("pred_boxes", ("a", "b")),
+        ("output0", (84, 1029)),
+        ("output", (1029, 85)),
+        ("out", (3087, 85)),
+    ],
+)
+def test_boxes_without_a_transform_are_noted(tmp_path, name, dims):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[(name, "FLOAT", ("batch", *dims))])
+    shown = [-1 if isinstance(length, str) else length for length in dims]
+    remedy = "Add original_size after decode and transform before tensor: docs/detection.md"
+    report = f'my.onnx: "{name}" {shown} looks like boxes, but clients cannot map them to the photo.'
+    cut = f"{report} The detector cannot find objects that center_crop cuts off. {remedy}"
+    assert cut in build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes
+    head, tail = [pp.decode(), pp.original_size(), pp.letterbox(224, 224)], [pp.normalize(), pp.tensor()]
+    assert f"{report} {remedy}" in build(tmp_path / "out", pipeline=pp.Pipeline([*head, *tail]), onnx=path).notes
+    whole = pp.Pipeline([*head, pp.transform(), *tail])
+    assert not any("boxes" in note for note in build(tmp_path / "out", pipeline=whole, onnx=path).notes)
+
+
+@pytest.mark.parametrize("dims", [(1000,), (197, 768), (40, 97), (25, 6625), (21, 224, 224)])
+def test_scores_features_and_masks_are_not_mistaken_for_boxes(tmp_path, dims):
+    path = save_onnx(tmp_path / "my.onnx", outputs=[("output", "FLOAT", ("batch", *dims))])
+    assert build(tmp_path / "out", pipeline=PIPELINE, onnx=path).notes == ()
 
 
 def test_formats_that_this_machine_cannot_decode_are_reported(model, tmp_path, monkeypatch):

@@ -146,23 +146,24 @@ IMAGES = (
         (
             pipeline(),
             ["n", 3, FRAMES, SIDE, SIDE],
-            f'{RETURNS} [3, {FRAMES}, {SIDE}, {SIDE}]: change the pipeline to layout "cthw"',
+            f'{RETURNS} [3, {FRAMES}, {SIDE}, {SIDE}]: set tensor layout to "cthw"',
         ),
         (
             pipeline(),
             ["n", 16, 3, SIDE, SIDE],
-            f"{RETURNS} [16, 3, {SIDE}, {SIDE}]: change the pipeline to frames 16",
+            f"{RETURNS} [16, 3, {SIDE}, {SIDE}]: set decode_video frames to 16",
         ),
         (
             pipeline(),
             ["n", 3, 6, 9, 9],
-            f'{RETURNS} [3, 6, 9, 9]: change the pipeline to layout "cthw", frames 6, height 9, width 9',
+            f'{RETURNS} [3, 6, 9, 9]: set tensor layout to "cthw" and set decode_video frames to 6 and set resize to '
+            "height 9, width 9",
         ),
         (
             pp.presets.imagenet(),
             ["n", 16, 3, 224, 224],
             'the pipeline returns [3, 224, 224], but input "input" of the model is [16, 3, 224, 224]: '
-            "export the model with [batch, 3, 224, 224]",
+            "begin with decode_video if the model accepts clips",
         ),
     ],
 )

@@ -129,7 +129,8 @@ RTDETR_INPUTS = {"images": ("FLOAT", ["n", 3, 64, 96]), "orig_target_sizes": ("I
 )
 def test_a_detector_with_several_inputs_is_built_and_run(tmp_path, ops, inputs):
     onnx_file = save_echo(tmp_path / "model.onnx", inputs)
-    build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=onnx_file)
+    notes = build(tmp_path / "models", pipeline=pp.Pipeline(ops), onnx=onnx_file).notes
+    assert not any("looks like boxes" in note for note in notes)  # the model itself maps the boxes back to the photo
     assert check(tmp_path / "models") == []
     config = (tmp_path / "models" / "ensemble" / "config.pbtxt").read_text()
     for name in inputs:
@@ -237,6 +238,17 @@ def test_a_model_of_two_images_is_rejected_with_one_pipeline(tmp_path, name):
         f"the model compares images, {EACH}; if it needs several versions of one image, add a tensor with the name "
         "of each input to the pipeline"
     )
+
+
+def test_a_model_that_gets_one_image_twice_is_noted(tmp_path):
+    model = save_echo(tmp_path / "model.onnx", PAIR)
+    two = pp.Pipeline([*SIZED, pp.tensor(name="left"), pp.tensor(name="right")])
+    assert build(tmp_path / "models", pipeline=two, onnx=model).notes[0] == (
+        'model.onnx: the inputs "left", "right" receive the same image of a request: if the model compares images, '
+        f"{EACH}"
+    )
+    one = save_echo(tmp_path / "one.onnx", RTDETR_INPUTS)
+    assert build(tmp_path / "one", pipeline=pp.Pipeline(RTDETR), onnx=one).notes == ()
 
 
 def test_an_input_that_is_neither_an_image_nor_numbers_is_named(tmp_path):

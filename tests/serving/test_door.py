@@ -11,6 +11,7 @@ from pixprep.serving.repository import build, check, side_notes
 from pixprep.serving.repository.door import Door, door_notes, explain_onnx
 from pixprep.serving.repository.ports import load_onnx
 from serving.classifier_models import save
+from support.faces import PLAN
 
 MEAN, STD = np.array(pp.presets.IMAGENET_MEAN), np.array(pp.presets.IMAGENET_STD)
 IMAGENET = pp.normalize(pp.presets.IMAGENET_MEAN, pp.presets.IMAGENET_STD)
@@ -448,10 +449,14 @@ ALONE = (
 )
 
 
-def test_without_an_onnx_file_the_model_is_unknown(models):
+def test_without_an_onnx_file_the_model_is_unknown(models, tmp_path):
     repository, _ = models(pipeline())
     (repository / "classifier" / "1" / "model.onnx").write_bytes(b"no ONNX")
     assert side_notes(repository) == [f"{repository}/preprocess/1/pipeline.json: {ALONE}"]
+    (tmp_path / "my.plan").write_bytes(PLAN)
+    words = ["x:FP32:3x224x224", "logits:FP32:4"]
+    options = {"plan": tmp_path / "my.plan", "classifier_io": words, "classifier": "tensorrt", "name": "other"}
+    assert build(repository, pipeline=pipeline(), **options).notes == (ALONE,)
 
 
 def test_a_single_file_reports_it(tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 
 from pixprep.errors import PipelineError, SetupError
 from pixprep.serving.repository import build, check
-from support.faces import PIPELINE, read_onnx, save_onnx
+from support.faces import PIPELINE, PLAN, read_onnx, save_onnx
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,12 @@ def test_labels_belong_to_the_classifier_whose_classes_they_name(model, tmp_path
     assert note == f"{kept}: removed, because it contains the labels of a different model; to set labels, pass --labels"
     assert not Path(kept).exists()
     assert "label_filename" not in (out / "classifier" / "config.pbtxt").read_text()
+    words, plan = ["input:FP32:3x224x224", "logits:FP32:4"], tmp_path / "my.plan"
+    for content, is_kept in ((b"one", True), (b"one", True), (b"two", False)):
+        plan.write_bytes(PLAN + content)
+        given = labels if not Path(kept).exists() else None
+        build(out, pipeline=PIPELINE, plan=plan, classifier_io=words, classifier="tensorrt", labels=given)
+        assert Path(kept).exists() is is_kept
 
 
 @pytest.mark.parametrize(

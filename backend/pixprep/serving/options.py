@@ -34,8 +34,11 @@ class BuildOptions:
         preprocess: Reuse the preprocess model that an earlier build wrote to the repository, with its pipeline and
             options.
         onnx: Your classifier as an ONNX file.
-        plan: Your classifier as a TensorRT plan, in addition to the ONNX file that it was built from.
+        plan: Your classifier as a TensorRT plan. Also pass the ONNX file that it was built from, or describe
+            its input and outputs.
         classifier: Runtime of the classifier.
+        classifier_io: The input and then each output of a plan without its ONNX file, with Triton's data type and the
+            dims of one image, such as input:FP32:3x224x224 logits:FP32:1000.
         labels: Class names: one per line, or JSON such as a config.json with id2label; OUTPUT=FILE for a model with
             several outputs; default: the names in the ONNX file, or those of the previous build.
         constants: Value of an input of the ONNX file, such as conf=0.4 or bits=[0,1,1,0]; may be repeated.
@@ -67,6 +70,7 @@ class BuildOptions:
     onnx: Path | None = None
     plan: Path | None = None
     classifier: Runtime = "onnxruntime"
+    classifier_io: Annotated[Sequence[str] | None, Shell(metavar="NAME:TYPE:DIMS")] = None
     labels: Annotated[NamedFiles, Shell(metavar="[OUTPUT=]FILE")] = None
     constants: Annotated[Any, Shell(name="--constant", kind="constant", action="append", metavar="NAME=VALUE")] = None
     quantizations: Annotated[

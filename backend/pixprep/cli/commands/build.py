@@ -20,6 +20,7 @@ GROUPS = {
         "onnx",
         "plan",
         "classifier",
+        "classifier_io",
         "labels",
         "free_dims",
         "constants",

@@ -30,6 +30,7 @@ from pixprep.serving.repository.backend import onnx_classifier
 from pixprep.serving.repository.chain import chain_from
 from pixprep.serving.repository.check import ODD_RANGE, missing_decoders, remarks
 from pixprep.serving.repository.door import Door, door_notes
+from pixprep.serving.repository.fit_notes import fit_notes
 from pixprep.serving.repository.labels import check_heads, labelled, read_labels, unlabelled
 from pixprep.serving.repository.models import Tensor, suggest
 from pixprep.serving.repository.onnx_edit import Edit
@@ -41,6 +42,7 @@ from pixprep.serving.repository.ports import (
     check_data_files,
     declared,
     load_onnx,
+    parse_io,
     plan_fault,
 )
 from pixprep.serving.repository.repository import ONNX_FILE, PLAN_FILE, Model, Repository, Version
@@ -52,7 +54,10 @@ from pixprep.serving.repository.writer import Content, refusing, write
 from pixprep.serving.triton import config as model_config
 from pixprep.serving.triton.config import CONFIG_FILE, EXAMPLES, FRAMES, INPUT_NAME, PIXELS, STATUS_NAME
 
-_GIVE_ONNX = "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from"
+_GIVE_IO = (
+    "a TensorRT plan does not declare its inputs: also pass the --onnx file that it was made from, or its "
+    "inputs and outputs, such as --classifier-io input:FP32:3x224x224 logits:FP32:1000"
+)
 _SHARED = (
     "--preprocess reuses a model with its pipeline and options: remove --pipeline, --preset, --input, --on-error, "
     "--max-batch-size, --parameter and --boxes-from"
@@ -118,8 +123,8 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     if repeated and not preprocess:
         notes += [f"options repeated from the last build: {as_options(repeated)}; to ignore them, pass --force"]
     adapted = None
-    if onnx:
-        model, graph, weights = _own_classifier(onnx, plan)
+    if onnx or plan:
+        model, graph, weights = _own_classifier(onnx, plan, given.classifier_io or ())
         if not plan:
             adapted, graph = _adapted(given, graph, model, pipelines, chosen)
             model = adapted.classifier
@@ -136,7 +141,7 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     class_names = [] if isinstance(labels, Mapping) else read_labels(labels)
     heads = {head: read_labels(file) for head, file in labels.items()} if isinstance(labels, Mapping) else {}
     folder, is_joined = output / names.classifier, False
-    if onnx:
+    if onnx or plan:
         is_joined = adapted is not None and adapted.is_joined
         pairs = pair(model, stages, max_batch_size=1 if is_joined else batch)
     else:
@@ -161,7 +166,8 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     outputs = [_declared(port, (port.shape or ())[not is_packed :]) for port in model.outputs]
     inputs += sent
     if not (class_names or heads or model.labels or given.force):
-        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE}  # derived from the ONNX file
+        # if the ONNX file of a plan is known, the plan is derived from it
+        of_model = {name: each for name, each in weights.items() if name != PLAN_FILE or not onnx}
         class_names = _kept_labels(folder, of_model, notes)
     scores = [each for each in model.outputs if not adapted or each.name not in adapted.lists]
     check_heads(scores, heads)
@@ -169,8 +175,9 @@ def plan_repository(output: Path, **options: Any) -> RepositoryPlan:
     notes += unlabelled(scores, named, classes)
     label_files = {head: LABELS_OF.format(head) for head in heads} | ({named: LABELS_FILE} if classes else {})
     for stage in stages:
-        source = printable(model.source)
-        doors = [Door(source, lambda: graph, port, name) for port, (giver, name) in pairs.items() if giver is stage]
+        source, own = printable(model.source), {port: name for port, (giver, name) in pairs.items() if giver is stage}
+        notes += fit_notes(model, stage.pipeline, own)
+        doors = [Door(source, lambda: graph, port, name) for port, name in own.items() if graph]
         notes += door_notes(stage.pipeline, doors, odd_range=bool(chosen.get("odd_range")))
     if classifier == "tensorrt" and not plan:
         sent_lengths = {each.name: (each.shape or ())[1:] for each in passed}
@@ -257,7 +264,7 @@ def _check(given: BuildOptions) -> None:
         (given.plan and given.classifier != "tensorrt", "a plan runs only in TensorRT: add --classifier tensorrt"),
         (given.preprocess and (is_own or given.boxes_from), _SHARED),
         (has_file and not has_pipeline, _NO_PIPELINE),
-        (given.plan and not given.onnx, _GIVE_ONNX),
+        (bool(given.classifier_io) != bool(given.plan and not given.onnx), _GIVE_IO),
         (given.free_dims and not given.onnx, "--free-dims requires an --onnx file"),
         (given.constants and not given.onnx, "--constant requires an --onnx file"),
         (given.quantizations and not given.onnx, "--quantization requires an --onnx file"),
@@ -379,15 +386,18 @@ def _declared(tensor: Tensor, dims: Sequence[int]) -> model_config.Config:
     return {"name": tensor.name, "data_type": tensor.data_type, "dims": list(dims)}
 
 
-def _own_classifier(onnx: Path, plan: Path | None) -> tuple[Classifier, Any, dict[str, Content]]:
+def _own_classifier(
+    onnx: Path | None, plan: Path | None, io: Sequence[str]
+) -> tuple[Classifier, Any | None, dict[str, Content]]:
     """Read the user's classifier.
 
     Args:
         onnx: ONNX file. It may be a symbolic link.
-        plan: TensorRT plan that was built from the ONNX file.
+        plan: TensorRT plan.
+        io: Description of the inputs and outputs of a plan without its ONNX file, see ``parse_io``.
 
     Returns:
-        The description of the classifier, its ``onnx.ModelProto``, and the files of its version directory.
+        The description of the classifier, its ``onnx.ModelProto`` or None, and the files of its version directory.
 
     Raises:
         PipelineError: A file is invalid, or separate weights are not in a regular file.
@@ -395,6 +405,8 @@ def _own_classifier(onnx: Path, plan: Path | None) -> tuple[Classifier, Any, dic
     plans: dict[str, Content] = {PLAN_FILE: plan.resolve()} if plan else {}
     if plan and (fault := plan_fault(read_bytes(plan, max_bytes=PLAN_BYTES))):
         raise PipelineError(f"{plan}: {fault}")
+    if not onnx:
+        return parse_io(io, source=f"{plan}"), None, plans
     content, graph = load_onnx(onnx)
     model = declared(graph, onnx.name)
     check_data_files(graph, onnx.parent, onnx.name)

@@ -8,8 +8,15 @@ from typing import get_args, get_type_hints
 
 from pixprep.errors import PipelineError
 from pixprep.pipeline.ops import (
+    CenterCrop,
+    Crop,
+    FirstOp,
+    Letterbox,
     OriginalSize,
+    Pad,
+    Resize,
     Tiles,
+    Warp,
     op_name,
 )
 from pixprep.pipeline.ops.limits import MAX_ONES
@@ -30,11 +37,10 @@ OPS_OF_INPUTS = {
 """Ops that compute the numeric inputs of RT-DETR and PaddleDetection, by the name of the input."""
 _MAX_NUMBERS = 6
 """Maximum number of values per image of a numeric pipeline output, such as ``transform``."""
-_PIPELINE_PER_INPUT = "pass --pipeline INPUT=FILE for each input"
-_NAMES = {"n": "clips", "t": "frames", "c": "channels", "h": "height", "w": "width"}
-_USUAL_AXES = "".join(_NAMES)
+PIPELINE_PER_INPUT = "pass --pipeline INPUT=FILE for each input"
+_SIZING_OPS = (Resize, CenterCrop, Crop, Pad, Letterbox, Warp)
+_USUAL_AXES = "ntchw"
 """Axes in the most common order."""
-_SWAPPED = str.maketrans("hw", "wh")
 
 
 def check_inputs(classifier: Classifier, pipeline: Pipeline, *, max_batch_size: int) -> dict[str, str]:
@@ -99,15 +105,15 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
         return {name: name for name in wanted}
     if len(wanted) == 1:
         raise PipelineError(
-            f'the pipeline has the tensors {_quoted(tensors)}: name the one for the model "{wanted[0]}", as its input'
+            f'the pipeline has the tensors {listed(tensors)}: name the one for the model "{wanted[0]}", as its input'
             if wanted[0] not in RESERVED_NAMES
-            else f"the pipeline has the tensors {_quoted(tensors)}, but the model has one input: remove the others"
+            else f"the pipeline has the tensors {listed(tensors)}, but the model has one input: remove the others"
         )
     images = [tensor.name for tensor in classifier.inputs if _is_image(tensor)]
     if len(images) > 1 and any(name in open_ for name in images):
         raise PipelineError(
-            f"the model has {len(images)} image inputs, {_quoted(images)}, but a pipeline processes one image: if the "
-            f"model compares images, {_PIPELINE_PER_INPUT}; if it needs several versions of one image, add a tensor "
+            f"the model has {len(images)} image inputs, {listed(images)}, but a pipeline processes one image: if the "
+            f"model compares images, {PIPELINE_PER_INPUT}; if it needs several versions of one image, add a tensor "
             "with the name of each input to the pipeline"
         )
     for tensor in classifier.inputs:
@@ -119,8 +125,8 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
             )
     known = [f"{OPS_OF_INPUTS[name]} for {name}" for name in open_ if name in OPS_OF_INPUTS]
     raise PipelineError(
-        f"the model has the inputs {_quoted(wanted)}, but the pipeline has the outputs "
-        f"{_quoted(list(pipeline.outputs))}: add an output with the name of each input"
+        f"the model has the inputs {listed(wanted)}, but the pipeline has the outputs "
+        f"{listed(list(pipeline.outputs))}: add an output with the name of each input"
         f"{', such as ' * bool(known)}{', '.join(known)}"
     )
 
@@ -173,7 +179,7 @@ def _check_input(tensor: Tensor, output: Output, max_batch_size: int) -> None:
     if not compatible(spec.shape, wanted):
         raise PipelineError(
             f'the pipeline returns {list(spec.shape)}, but input "{tensor.name}" of the model is {list(wanted)}: '
-            f"{_change(spec, wanted) or export}"
+            f"{_change(output, wanted, order_of(tensor.dim_names)) or export}"
         )
 
 
@@ -235,33 +241,69 @@ def _check_batch(direction: str, tensor: Tensor, max_batch_size: int) -> None:
         )
 
 
-def _change(spec: TensorSpec, wanted: Sequence[int]) -> str:
-    """Return the change to a pipeline that a model's dims require, or ``""`` if no image has these dims."""
-    axes = "".join(axis for axis in _USUAL_AXES if axis in spec.lengths)
+def _change(output: Output, wanted: Sequence[int], order: str) -> str:
+    """Return the change to a pipeline that a model's dims require, or ``""`` if no pipeline returns such a tensor.
+
+    Args:
+        output: Output of the pipeline.
+        wanted: Dims of one image in the model. -1 matches every length.
+        order: Order of height and width in the model: ``hw``, ``wh`` or, if it is unknown, ``""``.
+    """
+    ours = output.spec.lengths
+    axes = "".join(axis for axis in _USUAL_AXES if axis in ours)
     ones = len(wanted) - len(axes)
     if not axes or not 0 <= ones <= MAX_ONES:
         return ""
-    layout = _fitting_layout(spec, wanted, "1" * ones + axes)
+    if ones == 1 and "t" not in axes and 1 not in wanted:
+        return "begin with decode_video if the model accepts clips"
+    layout = _fitting_layout(output.spec, wanted, order or order_of(output.spec.layout or ""), "1" * ones + axes)
     if layout is None:
         return ""
-    sides = zip(layout, wanted, strict=True)
-    changed = {axis: side for axis, side in sides if side not in (-1, spec.lengths.get(axis))}
-    if changed.get("c", 1) not in (1, 3, 4):
-        return f"{changed['c']} channels do not fit, because an image has 1, 3 or 4 channels"
-    named = [f'layout "{layout}"'] * (layout != spec.layout)
-    named += [f"{_NAMES[axis]} {side}" for axis, side in changed.items() if axis != "1"]
-    is_swapped = (changed.get("h"), changed.get("w")) == (spec.lengths["w"], spec.lengths["h"])
-    other = f', or, if its width comes first, to layout "{layout.translate(_SWAPPED)}"' * is_swapped
-    return f"change the pipeline to {', '.join(named)}{other}"
+    lengths = ours | {axis: side for axis, side in zip(layout, wanted, strict=True) if side != -1}
+    changed = [axis for axis in axes if lengths[axis] != ours[axis]]
+    if lengths["c"] not in (1, 3, 4):
+        return f"{lengths['c']} channels do not fit, because an image has 1, 3 or 4 channels"
+    fixes = [f'set tensor layout to "{layout}"'] * (layout != output.spec.layout)
+    if "c" in changed:
+        fixes.append(_change_of_channels(output, lengths["c"]))
+    names = {"n": "clips", "t": "frames"}
+    fixes += [f"set decode_video {names[axis]} to {lengths[axis]}" for axis in changed if axis in names]
+    if "h" in changed or "w" in changed:
+        height, width = lengths["h"], lengths["w"]
+        op = next((op for op in reversed(output.chain) if isinstance(op, _SIZING_OPS)), None)
+        is_swapped = not order and (width, height) == (ours["h"], ours["w"])
+        other = f', or, if the width comes first in the model, set tensor layout to "{swapped(layout)}"' * is_swapped
+        fixes.append(f"set {op_name(op) if op else 'the size of the image'} to height {height}, width {width}{other}")
+        resizes = [op for op in output.chain if isinstance(op, Resize)] if isinstance(op, CenterCrop) else []
+        sides = [side for op in resizes for side in (op.size, op.height, op.width) if isinstance(side, int)]
+        if sides and min(sides) < max(height, width):  # center_crop would pad the image
+            fixes.append("resize to at least that size")
+    return " and ".join(fixes)
 
 
-def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], axes: str) -> Layout | None:
+def _change_of_channels(output: Output, count: int) -> str:
+    """Return the change to a pipeline after which its images have 1, 3 or 4 channels."""
+    first, *_ = output.chain
+    assert isinstance(first, FirstOp)
+    decoded, color = first.infer().channels, f"set {op_name(first)} color to "
+    if count == 4:
+        return f'{color}"rgb" and ' * (decoded == 1) + (
+            'set tensor channels to 4, which fills the fourth channel with "pad_value" and ignores the alpha channel '
+            "of the file (for an RGBA model, use the value of alpha 255 in its training)"
+        )
+    if count == decoded:
+        return "remove channels from tensor"
+    return f'{color}"gray", or tensor channels to 1 after grayscale' if count == 1 else f'{color}"rgb"'
+
+
+def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], order: str, axes: str) -> Layout | None:
     """Find the layout that best matches the dims of a model in its numbers of frames and channels.
 
     Args:
         spec: Tensor of the pipeline.
         wanted: Dims of one image in the model. -1 matches every length.
-        axes: Axes of the layout. Height and width keep their order in the pipeline.
+        order: Order of height and width: ``hw`` or ``wh``.
+        axes: Axes of the layout.
 
     Returns:
         The layout, or None if the layout would need a dimension of 1 for which the model has a different length.
@@ -274,14 +316,25 @@ def _fitting_layout(spec: TensorSpec, wanted: Sequence[int], axes: str) -> Layou
         wrong = {axis for axis, ours, theirs in pairs if theirs not in (ours, -1)}
         return "1" not in wrong, not wrong, "c" not in wrong, sum(ours == theirs for _, ours, theirs in pairs)
 
-    order = _order(spec.layout or "")
-    fitting = [layout for layout in layouts if len(layout) == len(wanted) and _order(layout) == order]
+    fitting = [layout for layout in layouts if len(layout) == len(wanted) and order_of(layout) == order]
     best = max(fitting, key=agreement)
     return best if agreement(best)[0] else None
 
 
-def _order(layout: Layout) -> str:
-    return "".join(axis for axis in layout if axis in "hw")
+def order_of(axes: Iterable[str]) -> str:
+    """Return the order of height and width in a layout, or in the names of a tensor's dims: ``hw`` or ``wh``.
+
+    Return ``""`` if the axes do not have these names.
+    """
+    sides = [
+        side[0] for axis in axes for side in ("height", "width") if axis.lower() == side[0] or side in axis.lower()
+    ]
+    return "".join(sides) if sorted(sides) == ["h", "w"] else ""
+
+
+def swapped(layout: Layout) -> Layout:
+    """Return the layout with height and width swapped."""
+    return layout.translate(str.maketrans("hw", "wh"))
 
 
 def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool:
@@ -291,5 +344,6 @@ def compatible(ours: Sequence[int] | None, theirs: Sequence[int] | None) -> bool
     return len(ours) == len(theirs) and all(-1 in (a, b) or a == b for a, b in zip(ours, theirs, strict=True))
 
 
-def _quoted(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list for a message: in quotes, with commas between them."""
     return ", ".join(f'"{name}"' for name in names)

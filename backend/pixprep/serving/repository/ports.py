@@ -1,9 +1,9 @@
-"""Reads the inputs and outputs of a classifier from an ONNX file, and recognizes TensorRT plans."""
+"""Reads the inputs and outputs of a classifier from an ONNX file, or from a description of a TensorRT plan."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from pixprep.formats import content_of
 from pixprep.pipeline.file import read_bytes
 from pixprep.pipeline.ops.faults import quoted
 from pixprep.serving.repository.labels import from_metadata
-from pixprep.serving.repository.models import Tensor
+from pixprep.serving.repository.models import Tensor, suggest
 
 _SAME_NAMES = ("STRING", "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64")
 FROM_ONNX = {"FLOAT": "TYPE_FP32", "FLOAT16": "TYPE_FP16", "DOUBLE": "TYPE_FP64", "BFLOAT16": "TYPE_BF16"}
@@ -26,6 +26,9 @@ _MAX_LENGTH = 1 << 20  # maximum length of an input dimension for shape inferenc
 _MAX_ONNX_BYTES = 1 << 31  # protobuf's limit
 _CODE_SUFFIXES = (".py", ".pyc", ".so")
 _OUR_FILES = ("model.onnx", "model.plan")
+# the name may contain a colon, as in TensorFlow
+_IO = re.compile(r"(.+):([^:]*):((?:-1|0*[1-9][0-9]*)(?:x(?:-1|0*[1-9][0-9]*))*)", re.DOTALL)
+_IO_EXAMPLE = "input:FP32:3x224x224"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,32 @@ def plan_version(head: bytes) -> str:
     """
     is_known = head.startswith(b"ftrt") and head[4:8] == bytes(4) and len(head) >= 28
     return ".".join(map(str, head[24:28])) if is_known else ""
+
+
+def parse_io(texts: Sequence[str], *, source: str) -> Classifier:
+    """Parse the description of a classifier whose file does not declare inputs and outputs.
+
+    Args:
+        texts: Descriptions of the input and of each output, as ``NAME:TYPE:DIMS`` with Triton's data type and the dims
+            of one image.
+        source: Name of the file.
+
+    Raises:
+        PipelineError: A description does not have this form.
+    """
+    if len(texts) < 2:
+        raise PipelineError(f"--classifier-io: pass the input and each output, such as {_IO_EXAMPLE} logits:FP32:1000")
+    tensors = []
+    for text in texts:
+        match = _IO.fullmatch(text)
+        if not match:
+            raise PipelineError(f'--classifier-io: expected NAME:TYPE:DIMS such as {_IO_EXAMPLE}, not "{text}"')
+        name, type_, dims = match.groups()
+        types = [known.removeprefix("TYPE_") for known in FROM_ONNX.values()]
+        if type_ not in types:
+            raise PipelineError(f'--classifier-io: "{text}": unknown type "{type_}"; {suggest(type_.upper(), types)}')
+        tensors.append(Tensor(name, f"TYPE_{type_}", (-1, *map(int, dims.split("x")))))
+    return Classifier(source, tuple(tensors[:1]), tuple(tensors[1:]))
 
 
 def load_onnx(path: Path) -> tuple[bytes, Any]:
