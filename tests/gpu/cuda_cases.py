@@ -17,7 +17,7 @@ from pixprep.plan.profiles import PROFILES, Profile
 from pixprep.plan.profiles.windows import Passes, Windows
 from pixprep.spec import Like
 
-PASSES = [passes for passes in get_args(Passes) if passes not in ("fixed", "float_pairs")]
+PASSES = [passes for passes in get_args(Passes) if passes not in ("fixed", "float_pairs", "smoothed")]
 """Passes of resizes of pixel values. ``value_plans`` covers ``float_pairs``, which resizes float32 values."""
 REAL = ("real", "lerp")
 """Passes whose results are not rounded to pixel values."""
