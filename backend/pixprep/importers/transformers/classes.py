@@ -300,6 +300,8 @@ WITHOUT_TORCHVISION = {
 
 REASONS = {
     "VitMatteImageProcessor": "it requires a second image, the trimap, but a pipeline receives one image",
+    "Step3p7ImageProcessor": "it divides an image into tiles whose size depends on the image, and "
+    "resizes each tile again; no op computes such tiles",
     "Molmo2ImageProcessor": "it cuts an image into overlapping crops, and its image_token_pooling contains indices of "
     "patches that depend on the other images of the request: call transformers in a Python model instead",
 }
