@@ -72,6 +72,8 @@ def replay(monkeypatch):
             'Unique "n3": false; Unique "n4": false; and 2 more: trtexec may still build the plan',
         ),
         ({"rejected": [["add", "Add", "two\nlines"]]}, 'rejects Add "add": two lines: trtexec may'),
+        ({"rejected": [["text", "", "no type"]]}, 'rejects the data type of the input "text": no type: trtexec may'),
+        ({"rejected": [["", "", "no ONNX"]]}, "rejects the file: no ONNX: trtexec may"),
         (
             {"inputs": {"input": "HALF"}, "outputs": {"logits": "FLOAT"}},
             'TensorRT reads "input" as FP16, and not as FP32: export the model with a data type',

@@ -100,7 +100,11 @@ def ask(onnx: Path, profile: Profile | None, types: Mapping[str, str], *, limit_
 
 def _problems(found: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each problem that an answer contains, with its remedy."""
-    rejected = [f'{operator} "{name}": {text}' for name, operator, text in found["rejected"]]
+    # the parser reports an input without an operator, and a file that it cannot read without a name
+    rejected = [
+        f'{operator or "the data type of the input"} "{name}": {text}' if name or operator else f"the file: {text}"
+        for name, operator, text in found["rejected"]
+    ]
     if rejected:
         more = f"; and {len(rejected) - _MAX_NODES} more" if len(rejected) > _MAX_NODES else ""
         yield f"TensorRT for RTX {found['version']} rejects {_joined(rejected[:_MAX_NODES])}{more}", _REMEDY
