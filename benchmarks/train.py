@@ -38,7 +38,7 @@ ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
 OURS = ("pixprep_loader", "colour_pixprep", "masks_pixprep", "boxes_pixprep")
 TASKS = {"": "", "colour": ", colours", "masks": ", masks", "boxes": ", boxes"}
-"""End of a cell's title for each task. The names of a task's contenders begin with the task."""
+"""Suffix of a cell's title for each task. The names of a task's contenders begin with the name of the task."""
 PHOTOS = 256
 BATCHES = 8  # number of batches per round, which is two epochs
 TRIED = 2  # number of batches for each number of workers
@@ -125,10 +125,11 @@ def write_photos(photos: Sequence[bytes], folder: Path) -> None:
 
 
 def write_annotations(folder: Path) -> None:
-    """Write masks and boxes that depend on the content of the photos, so that ``check`` can recognize wrong ones.
+    """Write masks and boxes that depend on the content of the photos, so that ``check`` can detect wrong results.
 
-    A mask contains eight classes of brightness, as PNG in the folder ``masks``. The boxes, in ``boxes.json`` in COCO's
-    format, are the four brightest of 64 random rectangles. Image ids are indices in the sorted list of files.
+    Each mask is a PNG in the folder ``masks``, and contains eight classes of brightness. The boxes of a photo are the
+    four brightest of 64 random rectangles. ``boxes.json`` contains them in COCO's format. An image id is the index of
+    the photo in the sorted list of files.
     """
     images, annotations = list[Any](), list[Any]()
     for index, path in enumerate(sorted((folder / "files").glob("*/*.jpg"))):

@@ -54,11 +54,11 @@ def _facts(images: Any, targets: Any) -> dict[str, Any]:
 
 
 def fit(images: np.ndarray, targets: Any) -> float:
-    """Return how well masks or boxes match the brightness of their images, from which the benchmark made them.
+    """Return how well masks or boxes match the brightness of their images, from which the benchmark computed them.
 
-    For masks, this is the correlation of class and brightness. For boxes, it is the difference in brightness between
-    their pixels and the whole image, in standard deviations. Both are about 0 if the targets belong to a different
-    window, or are not flipped.
+    For masks, the result is the correlation of class and brightness. For boxes, it is the mean brightness of their
+    pixels minus that of the whole image, divided by the standard deviation of the image. A wrong crop window or a
+    missing flip reduces both.
 
     Args:
         images: Tensors, (n, 3, height, width) or (n, height, width, 3).

@@ -13,12 +13,12 @@ WebDataset's format. The targets are the 64 labels.
 
 ``colour_*`` add a colour jitter (brightness, contrast, saturation and hue) after the flip.
 
-``masks_*`` also crop, flip and resize (nearest) the PNG mask of each photo, from the folder ``masks``. The targets are
-integers, (64, 224, 224) or (64, 224, 224, 1).
+``masks_*`` also crop and flip the PNG mask of each photo, and resize it with the filter nearest. The masks are in the
+folder ``masks``. The targets are integers, (64, 224, 224) or (64, 224, 224, 1).
 
-``boxes_*`` replace the random resized crop by the random crop of SSD (Liu et al., 2016), whose overlap with a box has
-at least a random threshold, and by a resize to 224 x 224. The boxes are in ``boxes.json``, in COCO's format. The
-targets are a list of 64 arrays: the boxes of which the crop contains the center, (n, 4) xyxy in pixels of the result.
+``boxes_*`` replace the random resized crop by two steps: the random crop of SSD (Liu et al., 2016), whose IoU with a
+box is at least a random threshold, and a resize to 224 x 224. The boxes are in ``boxes.json``, in COCO's format. The
+targets are a list of 64 arrays (n, 4): the boxes whose center is inside the crop, as xyxy in pixels of the result.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DALI's SSD example: decode only the window of ``random_bbox_crop``. The boxes come from DALI's reader for COCO."""
+"""Like DALI's SSD example: a COCO reader reads the boxes, and only the window of ``random_bbox_crop`` is decoded."""
 
 from __future__ import annotations
 

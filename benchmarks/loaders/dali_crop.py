@@ -15,7 +15,7 @@ WORKERS = ()
 
 
 def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the batches of a pipeline in which ``images`` decodes files and resizes them to (224, 224)."""
+    """Yield batches of tensors and labels. ``images`` decodes the photos and resizes them to (224, 224)."""
 
     def samples() -> tuple[Any, Any]:
         encoded, labels = fn.readers.file(file_root=str(folder / "files"), random_shuffle=True, initial_fill=1024)
@@ -26,7 +26,7 @@ def endless(folder: Path, threads: int, images: Callable[[Any], Any]) -> Iterato
 
 
 def normalized(images: Any, is_mirrored: Any) -> Any:
-    """Return the float32 tensors of images, some of which are mirrored."""
+    """Mirror the images for which ``is_mirrored`` is 1, and normalize all images. Return float32 (3, height, width)."""
     mean, std = ([255 * number for number in numbers] for numbers in (MEAN, STD))
     return fn.crop_mirror_normalize(
         images, dtype=types.FLOAT, output_layout="CHW", mirror=is_mirrored, mean=mean, std=std
@@ -34,7 +34,7 @@ def normalized(images: Any, is_mirrored: Any) -> Any:
 
 
 def batches(samples: Callable[[], tuple[Any, Any]], threads: int) -> Iterator[tuple[Any, Any]]:
-    """Run a pipeline that ``samples`` defines endlessly, with DALI's default prefetch queue of length two."""
+    """Yield the batches of the pipeline that ``samples`` defines, with DALI's default prefetch queue of length two."""
     pipeline = pipeline_def(samples)(batch_size=BATCH, num_threads=threads, device_id=None, prefetch_queue_depth=2)
     pipeline.build()
     while True:

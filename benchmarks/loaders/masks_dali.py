@@ -1,4 +1,4 @@
-"""Like ``dali_region``, with a PNG mask of which the same window is cropped."""
+"""Like ``dali_region``, with a PNG mask per photo. Photo and mask have the same crop window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Like ``tf_default``, with a PNG mask of which the same window is cropped."""
+"""Like ``tf_default``, with a PNG mask per photo. Photo and mask have the same crop window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Like ``torch_pil``, with a PNG mask of each photo as a ``tv_tensors.Mask``."""
+"""Like ``torch_pil``, with a PNG mask per photo, which is a ``tv_tensors.Mask``."""
 
 from __future__ import annotations
 
