@@ -143,7 +143,7 @@ class PatchLayout:
         return view
 
     def number(self, tensor: npt.NDArray[Any], height: int, width: int) -> None:
-        """Write the row and the column of each patch of an image of this size, unless patches are not numbered."""
+        """Write the row and the column of each patch of an image of this size to ``tensor`` if patches are numbered."""
         if self.is_numbered:
             positions = np.indices(self.grid(height, width)).reshape(2, -1)
             tensor[: positions.shape[1], : self._prefix] = positions.T + 1

@@ -280,8 +280,8 @@ def sums_of(windows, values):
 
 @pytest.mark.parametrize("level", native.levels())
 def test_taps_in_pairs_equal_the_weighted_sums_on_each_level_of_the_kernels(level, monkeypatch):
-    """The first tap of an output column is even or odd, the number of taps is even or odd, and the rows and columns are
-    read in place or copied.
+    """The first tap is at an even or an odd column, the number of taps is even or odd, and the pixels are read in place
+    or copied.
     """
     library = ctypes.CDLL(str(KERNELS / f"pixprep-{level}.so"))
     monkeypatch.setattr(resize, "library", lambda: library)

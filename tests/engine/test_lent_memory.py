@@ -77,7 +77,7 @@ def test_larger_much_smaller_and_small_arrays_get_their_own_memory(device):
     smaller = device.empty(((1 << 20) - 1,), "uint8")
     assert smaller.flags.owndata
     assert at(larger) != where
-    assert at(device.empty((1 << 20,), "uint8")) == where  # half of the kept memory
+    assert at(device.empty((1 << 20,), "uint8")) == where  # half of the size of the kept memory
 
 
 def test_the_arrays_of_a_batch_with_one_array_per_image_are_all_reused(device):

@@ -240,7 +240,7 @@ def without_segments(encoded, marker):
 
 
 def test_the_tables_of_the_previous_jpeg_are_not_used_again():
-    """A thread keeps its decompressor. Without Huffman tables, libjpeg-turbo decodes with those of T.81, annex K."""
+    """Each thread keeps a decompressor. libjpeg-turbo decodes a JPEG without Huffman tables with default tables."""
     encoded, buffer = jpeg(scene(60, 80)), np.zeros((60, 80, 4), np.uint8)
     without_tables = without_segments(encoded, 0xC4)
     whole = decode(without_tables, np.empty_like(buffer), RGB, is_strict=True)

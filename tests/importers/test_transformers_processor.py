@@ -110,7 +110,7 @@ def test_keyword_arguments_that_are_not_supported_are_named():
         (([[[1, 2, 3, 4]]], 5), "further positional arguments: not supported"),
     ],
 )
-def test_missing_and_invalid_boxes_are_refused(boxes, message):
+def test_missing_and_invalid_boxes_are_rejected(boxes, message):
     with pytest.raises(PipelineError, match=f"^VitPoseImageProcessor: .*{message}"):
         ImageProcessor(VITPOSE)(scene(30, 40), *boxes)
 

@@ -14,7 +14,7 @@ import pytest
 # On Intel processors, MKL fuses the sums of a matrix product, which would change the positions of torchvision's grid:
 # see docs/levels.md.
 os.environ["MKL_CBWR"] = "COMPATIBLE"
-# On a busy machine, busy waiting of PyTorch's threads needs three quarters of the processor time.
+# On a busy machine, the busy waiting of PyTorch's threads takes three quarters of the CPU time.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 try:
     import torch

@@ -77,7 +77,7 @@ def test_detections_equal_ultralytics(task, seed, monkeypatch):
 
 
 def test_detections_equal_the_post_processing_of_transformers():
-    """All outputs of an RT-DETR are passed, including the boxes of its encoder. Its boxes in the photo are rejected."""
+    """All outputs of an RT-DETR are passed, including its encoder's boxes. Boxes in pixels of a photo are rejected."""
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     model = transformers.RTDetrForObjectDetection(transformers.RTDetrConfig(num_labels=80)).eval()

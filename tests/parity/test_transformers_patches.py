@@ -217,7 +217,7 @@ def test_every_flag_and_size_of_a_class_is_rejected_or_equals_it(name):
 
 def test_every_field_of_a_class_is_known():
     general = {*transformers.processing_utils.ImagesKwargs.__annotations__, "return_legacy_image_output", "header_text"}
-    # Video-LLaVA's and Pix2Struct's classes accept the last two as arguments of a call, and not in a configuration
+    # Video-LLaVA's and Pix2Struct's classes accept the last two names only as arguments of a call
     for name, row in ROWS.items():
         own = set(type(processor(name, "torchvision")).valid_kwargs.__annotations__)
         assert own <= set(row.defaults) | general | set(HARMLESS), name

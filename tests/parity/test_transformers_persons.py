@@ -1,4 +1,4 @@
-"""Tests that the import of ``VitPoseImageProcessor`` and the ``ImageProcessor`` for it equal the class bit for bit."""
+"""Tests that an imported ``VitPoseImageProcessor`` and pixprep's ``ImageProcessor`` equal the class bit for bit."""
 
 from importlib.util import find_spec
 
@@ -36,7 +36,7 @@ def pair(backend, **fields):
 
 
 def boxes_in(height, width, seed, count=8):
-    """Return random boxes, float64 (count, 4). Some extend beyond the image, and the last one has integers."""
+    """Return random boxes, float64 (count, 4). Some extend beyond the image, and the last one has integer values."""
     rng = np.random.default_rng(seed)
     corners = rng.uniform(-0.2, 0.8, (count, 2)) * (width, height)
     boxes = np.hstack([corners, rng.uniform(0.25, 1, (count, 2)) * (width, height) + 2])
@@ -56,7 +56,7 @@ def ours(pipeline, encoded, boxes):
 
 
 def with_warp(pipeline, **fields):
-    """Return the pipeline with other values of the fields of ``warp``."""
+    """Return the pipeline with these fields of its op ``warp`` changed."""
     return pp.Pipeline([changed(op, **fields) if isinstance(op, Warp) else op for op in pipeline.ops])
 
 
@@ -107,7 +107,7 @@ def test_a_shift_of_half_a_pixel_and_other_orders_of_the_numbers_are_detected():
 
 
 def test_the_dtype_of_boxes_changes_a_few_values():
-    """Float32 boxes have other values in the class, so that the inputs ``xywh`` and ``xywh64`` both exist."""
+    """The class returns different values for float32 boxes, which is why ``xywh`` and ``xywh64`` both exist."""
     own, pipeline = pair("torchvision", **FIELDS["pixels"])
     different = 0
     for seed in range(30):
@@ -125,7 +125,7 @@ def test_a_matrix_equals_affine_transform(filter_):
     for index in range(120):
         photo = rng.integers(0, 256, (*rng.integers(1, 60, 2), 3), dtype=np.uint8)
         matrix = np.hstack([rng.normal(size=(2, 2)) + np.eye(2), rng.uniform(-5, 20, (2, 1))])
-        if index % 4 == 0:  # positions at pixels, in the middle between them, and at the last row and column
+        if index % 4 == 0:  # positions at pixels, halfway between them, and at the last row and column
             matrix = np.round(matrix * 2) / 2
         if abs(np.linalg.det(matrix[:, :2])) < 0.05:
             continue

@@ -16,7 +16,7 @@ from support import reference
 from support.images import noise
 from support.resize_cases import by_pillow, resampling_of, resized
 
-LIKES = [like for like in get_args(Like) if not PROFILES[like].reads_all]  # all others have no filter taps
+LIKES = [like for like in get_args(Like) if not PROFILES[like].reads_all]  # all others have no list of taps
 RESIZES = [(like, *method) for like in LIKES for method in PROFILES[like].methods]
 SIZES = [
     ((1, 1), (1, 9)), ((1, 9), (9, 1)), ((2, 3), (3, 2)), ((7, 7), (7, 5)), ((64, 48), (32, 24)),

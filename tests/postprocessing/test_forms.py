@@ -142,7 +142,7 @@ CENTERS, CORNERS, DESCENDING, OF_80 = queries()
 LOGITS = np.full((300, 80), -9, np.float32)
 LOGITS[np.arange(300), OF_80] = np.log(DESCENDING / (1 - DESCENDING))
 WIDE = {"transform": np.float32([640 / 720, 0.5, 0, 0]), "original_size": np.int32([720, 1280])}
-"""A photo of 1280 x 720 pixels, resized to 640 x 640."""
+"""Outputs of a pipeline that resizes a photo of 1280 x 720 pixels to 640 x 640."""
 SMALL = {"transform": np.float32([640 / 240, 2, 0, 0]), "original_size": np.int32([240, 320])}
 
 

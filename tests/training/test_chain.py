@@ -434,5 +434,5 @@ def test_a_source_that_draws_receives_the_attempt_of_the_image_for_its_partners(
         for batch in mixing:
             assert {*batch["attempt"].tolist()} <= {0, 128}
     assert {attempt for _, attempt, _ in drawn} == {0, 128}
-    # a sample that is also a partner, with the same attempt number, has different random numbers as a partner
+    # as a partner, a sample with the same index and attempt number has different random numbers
     assert len({*drawn}) > len({each[:2] for each in drawn})

@@ -140,7 +140,7 @@ def test_a_file_has_its_values_as_bytes_and_as_a_path(kind, tmp_path):
 
 
 def matte(kind, tmp_path):
-    """Return the red values of ``PHOTO`` as an alpha channel, and as a target that is a file."""
+    """Return a photo, a file with its alpha, and fields of ``target``. Alpha equals the red channel of ``PHOTO``."""
     red = np.ascontiguousarray(PHOTO[:, :, 0])
     path = tmp_path / "photo.png"
     Image.fromarray(np.dstack([PHOTO, red])).save(path)

@@ -127,7 +127,7 @@ def unbiased(box: npt.NDArray[Any], padding: float, height: int, width: int) -> 
     The sides of the box are multiplied by ``padding`` after the shorter side is enlarged to the aspect ratio of the
     image. The corners of this region are mapped to the centers of the four corner pixels of the image (Huang et al.,
     "The Devil is in the Details: Delving into Unbiased Data Processing for Human Pose Estimation", 2020). The formulas
-    and their rounding are those of ``VitPoseImageProcessor`` of transformers 5 with NumPy 2. This class divides the
+    and their rounding are those of ``VitPoseImageProcessor`` of transformers 5 with NumPy 2. The class divides the
     sides by 200, rounds them to float32, and multiplies them by 200 again.
 
     Args:

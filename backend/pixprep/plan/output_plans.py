@@ -126,10 +126,11 @@ class TensorPlan:
 
     @cached_property
     def resized_values(self) -> npt.NDArray[np.float32] | None:
-        """Value of each pixel value before the resize, (4, 256) in the order of the decoded channels.
+        """Look-up table from pixel values to the values that the resize receives, float32 (4, 256).
 
-        None means that the resize receives the pixel values. The fourth channel is unused. If the values depend on a
-        statistic of the image, they are those of the statistic ``EXAMPLE``.
+        A row belongs to a decoded channel. Rows of channels that the tensor does not have are 0. None means that the
+        resize receives the pixel values. If the values depend on a statistic of the image, the table is that of the
+        statistic ``EXAMPLE``.
         """
         return self.resized_values_of(EXAMPLE)
 
@@ -159,7 +160,7 @@ class TensorPlan:
 
     @property
     def photo_statistic(self) -> Own | None:
-        """Statistic of the image before the resize that the values before the resize depend on, or None."""
+        """Statistic of the image before the resize that ``resized_values`` depends on. None: it is constant."""
         steps = self.geometry.resize.arithmetic if self.geometry.resize is not None else ()
         return next((step.statistic for step in steps if step.statistic), None)
 

@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 GEOMETRY_OUTPUTS = ("transform", "original_size")
 """Names of the pipeline's outputs that map coordinates back to the photo."""
 _MANY_ROWS = 200
-"""Minimum number of boxes that are expected to cover the whole tensor, such as the 300 of RT-DETR."""
+"""Number of boxes, such as RT-DETR's 300, from which boxes are expected to be spread over the whole tensor."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 SIZE_OUTPUT = "image_size"

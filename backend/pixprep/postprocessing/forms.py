@@ -286,10 +286,10 @@ def _scaled(boxes: F32, given: Given, name: str) -> F32:
 
 
 def _check_centers(boxes: F32, name: str) -> None:
-    """Raise a PixprepError if boxes (n, 4) are not cxcywh, but corners.
+    """Raise a PixprepError if boxes (n, 4) that should be cxcywh seem to be corners.
 
-    A width is rarely greater than the x of its center. If this is the case for all boxes, and for their heights, but
-    some of these boxes begin outside of the image, they are corners.
+    Corners satisfy x1 <= x2 and y1 <= y2, but few boxes satisfy cx <= w and cy <= h. Boxes are rejected if all of them
+    satisfy these conditions, and if one of them, interpreted as cxcywh, would begin clearly outside of the image.
     """
     is_ordered = len(boxes) >= _MANY and (boxes[:, :2] <= boxes[:, 2:]).all()
     if is_ordered and (boxes[:, :2] - boxes[:, 2:] / 2).min() < -0.1 * boxes.max():

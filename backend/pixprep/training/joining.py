@@ -62,7 +62,7 @@ class Part:
 
 
 def check_fields(parts: Sequence[Part], plan: Plan) -> None:
-    """Raise a DataError if parts cannot be combined, because one lacks a field or has it for other objects."""
+    """Raise a DataError if parts cannot be combined: a field is missing, or does not have one value per object."""
     needed = [each.field for each in plan.annotations.values()]
     for name in dict.fromkeys([*needed, *(name for part in parts for name in _of_objects(part.fields, plan))]):
         if any(name not in part.fields for part in parts):
@@ -143,7 +143,8 @@ def _of_boxes(fields: Mapping[str, Any], plan: Plan) -> list[str]:
 def _of_objects(fields: Mapping[str, Any], plan: Plan) -> list[str]:
     """Return the fields whose values are concatenated when samples are combined.
 
-    Without the op ``boxes``, the fields that usually contain one value per box contain one value per mask or points.
+    Without the op ``boxes``, the fields that usually contain one value per box contain one value per object in
+    ``masks`` or ``points``.
     """
     moved = {each.field for each in plan.annotations.values()} & {"points", "masks"}
     if moved and not plan.boxes:

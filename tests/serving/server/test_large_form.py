@@ -1,4 +1,4 @@
-"""Tests that a large form, which would crash Triton, is a normal request to the server that the front protects."""
+"""Tests that the server accepts a large body with the content type of a form. Without the front, Triton crashes."""
 
 from pathlib import Path
 

@@ -168,7 +168,7 @@ def labels_of(
 
 
 def _check_upright(image: Image.Image) -> None:
-    """Reject a PNG with an EXIF orientation, which would not be applied. Pillow applies that of a TIFF itself."""
+    """Reject a PNG with an EXIF orientation, because it would not be applied. Pillow itself applies that of a TIFF."""
     if image.format == "PNG" and exif_orientation(exif_of(image)) > 1:
         raise ImageError("BAD_RECORD", "has an EXIF orientation, which only photos support: save the file upright")
 

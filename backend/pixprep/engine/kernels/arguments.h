@@ -242,10 +242,10 @@ struct smoothed_resize {
     int64_t height;
     int64_t width;
     int64_t channels;
-    const float *values;          // value of each pixel value, (4, 256)
-    const double *row_weights;    // Gaussian of the columns of the image, from its first tap to its center
-    const double *column_weights; // Gaussian of the rows
-    int64_t row_radius;           // number of taps before the center; 0: not smoothed
+    const float *values;          // look-up table from pixel values to the resized values, (4, 256)
+    const double *row_weights;    // Gaussian along the vertical axis, from its first tap to its center
+    const double *column_weights; // Gaussian along the horizontal axis, from its first tap to its center
+    int64_t row_radius;           // number of taps before the center; 0: this axis is not smoothed
     int64_t column_radius;
     int64_t out_height;           // size of the whole result
     int64_t out_width;
@@ -263,7 +263,7 @@ struct pairwise_sum {
     const uint8_t *pixels;
     int64_t count;
     float mean;       // subtracted from each pixel value
-    int32_t squares;  // whether to sum the squares of the differences
+    int32_t squares;  // whether to sum the squares of these differences
     float sum;        // result
 };
 

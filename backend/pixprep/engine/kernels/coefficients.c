@@ -53,7 +53,7 @@ static double box(double x) { return x > -0.5 && x <= 0.5 ? 1 : 0; }
 
 static double bilinear(double x) { return larger(1 - fabs(x), 0); }
 
-static double hamming(double x) {  // Pillow's constants are float32. Their sum is not 1, but the value at 0 is 1.
+static double hamming(double x) {  // Pillow's constants are float32, and their sum is not 1. At 0, Pillow returns 1.
     double value = x == 0 ? 1 : sinc(x) * (0.54f + 0.46f * cos(fabs(x) * M_PI));
     return fabs(x) < 1 ? value : 0;
 }

@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum { HUFF_LOOKAHEAD = 10 };        // bits per table look-up; larger tables do not fit into the L1 cache
-enum { LONG = 1 << 7 };              // flag of entries whose value is not known from the index
-enum { MAX_LENGTH = 18 };            // maximum bits of the symbols of an entry; a refill is sufficient for three look-ups
+enum { LONG = 1 << 7 };              // flag of entries without a value, whose symbol `read_symbol` reads
+enum { MAX_LENGTH = 18 };            // maximum number of bits per entry of `two_symbols`; one refill suffices for three
 enum { LAST = 128 };                 // run length that marks the end of a block (EOB)
 enum { EMPTY, WITHOUT_PAIRS, COMPLETE };  // states of a derived_tbl
 enum { PADDING = 512 };              // zero bytes after the data; a block consumes at most 480 bytes
@@ -19,13 +19,14 @@ struct derived_tbl {
     int filled;  // EMPTY, WITHOUT_PAIRS or COMPLETE
     int32_t maxcode[17];    // per code length: the last code, plus 1
     int32_t valoffset[17];  // per code length: offset from a code to the index of its symbol in huffval
-    // One symbol, indexed by the next bits. From the lowest bit: 8 bits of length, 8 of coefficients to advance (AC) or of
-    // the shift for `complete` (DC), 16 of value.
-    // With LONG set: the code's length, or 0 if the code is longer than the index, and the symbol.
+    // One symbol, indexed by the next bits. Bits 0 to 6 contain the number of bits that it consumes. Bits 8 to 15 contain the
+    // number of coefficients to advance (AC) or the shift for `complete` (DC). Bits 16 to 31 contain the value. With LONG set,
+    // bits 8 to 15 contain the length of the code, or 0 if the code is longer than the index, and bits 16 to 31 the symbol.
     uint32_t one_symbol[1 << HUFF_LOOKAHEAD];
-    // Two symbols, or one whose value extends beyond the index. The low half describes both together, with the value of the
-    // first. The high half has 8 bits for the run of zeros before the first, 8 for the length of the first, 8 for the value
-    // of the second, and 8 for the shift for `complete`.
+    // Two symbols, or one whose value extends beyond the index. Bits 0 to 6 contain the number of bits that both consume.
+    // Bits 8 to 15 contain the number of coefficients to advance for both. Bits 16 to 31 contain the value of the first. The
+    // high half contains 8 bits each for the run of zeros before the first, the number of bits that the first consumes, the
+    // value of the second, and the shift for `complete`.
     uint64_t two_symbols[1 << HUFF_LOOKAHEAD];
 };
 

@@ -13,7 +13,8 @@ enum { MAX_ROWS = 16 };  // rows per call of jpeg_read_scanlines
 // libjpeg-turbo does not interpolate chroma.
 enum { EXTRA_COLUMNS = 4 };
 
-// Images that one decompressor decodes. It keeps the quantization and Huffman tables of all of them, at most 3 KB per image.
+// Number of images after which a decompressor is destroyed. Until then, it keeps the memory of the quantization and Huffman
+// tables of all images, at most 3 KB per image.
 enum { MAX_IMAGES = 32 };
 
 struct decoder {
@@ -21,9 +22,9 @@ struct decoder {
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     jmp_buf error_handler;
-    struct libjpeg calls;  // the library that creates `jpeg`
+    struct libjpeg calls;  // functions of the library that creates `jpeg`
     int64_t abi;
-    int images_left;  // 0: `jpeg` does not exist
+    int images_left;  // number of images until `jpeg` is destroyed; 0: `jpeg` does not exist
 };
 
 // The decompressor of a thread. A new one per image would take 11 us longer on a virtual machine, because libjpeg-turbo 3.2
@@ -71,8 +72,8 @@ static int read_rows(struct decoder *decoder, const struct jpeg_region *region, 
     return 1;
 }
 
-// Make the decompressor ready for an image. The tables of the previous image are forgotten, so that a file without tables
-// is not decoded with them.
+// Prepare the decompressor for an image. The pointers to the previous image's tables are cleared, so that a file without
+// tables is not decoded with them.
 static void prepare(struct decoder *decoder, const struct jpeg_region *region) {
     struct jpeg_decompress_struct *jpeg = &decoder->jpeg;
     if (decoder->images_left) {

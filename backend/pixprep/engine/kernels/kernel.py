@@ -242,14 +242,14 @@ class CpuKernel:
 
         Args:
             pixels: Pixels from the decoder.
-            placement: Placement of the image, of which at least a part is visible.
+            placement: Placement of the image. At least a part of the image must be visible.
             finish: Last step, which converts pixel values to tensor values.
             out: Array to which the tensor values may be written.
             grid: Grid of patches if ``out`` is the first patch.
 
         Returns:
-            Pixel values, or float32 values of a resize that receives ``values``, (rows, columns, channels), which may
-            be a view of ``pixels``. None if the tensor values were written to ``out``.
+            The region, (rows, columns, channels), or None if the tensor values were written to ``out``. The region
+            contains uint8 pixel values, possibly as a view of ``pixels``, or float32 values if the resize returns them.
         """
         top, left, bottom, right = placement.read
         pixels, values = pixels[top:bottom, left:right], self._values

@@ -169,7 +169,9 @@ INLINE float difference(const struct pairwise_sum *n, uint8_t value) {
     return n->squares ? x * x : x;
 }
 
-// NumPy's pairwise summation: eight sums of every eighth value for up to 128 values, and halves of multiples of 8 values above.
+// NumPy's pairwise summation. Up to 128 values are added to eight partial sums: value i is added to sum i % 8. The last count % 8
+// values are added to the total of these sums. More values are divided into two halves, and the sums of the halves are added. The
+// size of the first half is a multiple of 8.
 static float sum_pairwise(const struct pairwise_sum *n, const uint8_t *pixels, int64_t count) {
     enum { SUMS = 8, BLOCK = 128 };
     if (count > BLOCK) {

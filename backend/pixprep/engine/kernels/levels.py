@@ -111,8 +111,9 @@ def apply_color_steps(steps: Iterable[ColourStep], image: U8) -> U8:
 def statistic(number: Own, image: U8) -> Statistic:
     """Return a statistic of all pixel values of an image (height, width, channels).
 
-    ``max`` and ``mean`` are one number, or 1 if it is 0. ``standardize`` is the mean and the standard deviation, which
-    is at least ``1 / sqrt(n)`` for n values. Both are computed in float32 with NumPy's pairwise summation.
+    For ``max`` and ``mean``, the statistic is one number, and 0 is replaced by 1. For ``standardize``, it is the mean
+    and the standard deviation. A standard deviation below ``1 / sqrt(n)`` for n values is replaced by this limit. The
+    mean and the standard deviation are computed in float32 with NumPy's pairwise summation.
     """
     if number == "standardize":
         pixels = np.ascontiguousarray(image)

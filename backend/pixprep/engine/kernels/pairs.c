@@ -1,5 +1,5 @@
-// Passes of a resize with 16-bit weights on x86-64. An instruction multiplies the values of two taps by their weights and adds the
-// products, so the taps are processed in pairs.
+// Passes of a resize with 16-bit weights on x86-64. The taps are processed in pairs, because the instruction PMADDWD multiplies
+// the values of two taps by their weights and adds the two products.
 #include "passes.h"
 
 #ifdef HAS_PAIRS
@@ -23,7 +23,7 @@ typedef __m128i wide;
 
 // A vector contains the sums of `ROWS` rows with four channels. `VECTORS` vectors contain the four rows of a block.
 enum { WIDTH = sizeof(wide), ROWS = WIDTH / 16, VECTORS = 4 / ROWS };
-_Static_assert((int)MAX_PAIRED_WIDTH >= (int)WIDTH, "a line of the vertical pass has a vector at least");
+_Static_assert((int)MAX_PAIRED_WIDTH >= (int)WIDTH, "a line of the vertical pass must contain at least one vector");
 
 INLINE wide load(const char *from) {
     wide values;
@@ -31,7 +31,7 @@ INLINE wide load(const char *from) {
     return values;
 }
 
-// Convert uint8 to 16 bits.
+// Load uint8 values and convert them to 16 bits.
 INLINE wide load_narrow(const char *from) {
 #if defined __AVX512BW__
     return _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)from));
@@ -44,8 +44,8 @@ INLINE wide load_narrow(const char *from) {
 
 static int32_t weight_pair(int32_t first, int32_t second) { return (int32_t)((first & 0xFFFF) | (uint32_t)second << 16); }
 
-// Shift the sums and clip them to 0 to 255. Four vectors become one, in the order in which `_mm_unpacklo_epi8` and
-// `_mm_unpackhi_epi8` divide one vector into four.
+// Shift the sums, clip them to 0 to 255, and pack four vectors into one. The order of the values is the one in which
+// `_mm_unpacklo_epi8` and `_mm_unpackhi_epi8` unpack one vector into four.
 INLINE wide to_uint8(const wide *sums, __m128i bits) {
     wide shifted[4];
     UNROLL for (int i = 0; i < 4; ++i) shifted[i] = WIDE(sra_epi32)(sums[i], bits);
@@ -65,7 +65,7 @@ void make_pairs(const struct coefficients *w, const int32_t *first, struct tap_p
     }
 }
 
-// Return the bytes of 4 pixels, with the two values of a channel in pixels 0 and 1 next to each other, then those in 2 and 3.
+// Return the bytes of 4 pixels. The values of each channel in pixels 0 and 1 are adjacent, followed by those in pixels 2 and 3.
 INLINE __m128i interleaved(const uint8_t *from, int64_t stride) {
     const __m128i pixels = _mm_loadu_si128((const __m128i *)from);
 #ifdef __SSSE3__

@@ -8,7 +8,8 @@
 #endif
 
 // Taps in pairs, for the functions in pairs.c. A pair consists of the columns 2 n and 2 n + 1 of the list of columns that are
-// read. Its weight contains both weights of 16 bits, the lower one first. A weight without a tap is 0.
+// read. Its weight contains the 16-bit weight of column 2 n in its low half, and that of column 2 n + 1 in its high half. The
+// weight of a column that is not a tap of the output column is 0.
 struct tap_pairs {
     int64_t count;     // pairs per output column
     int32_t *first;    // index of each output column's first pair
@@ -52,11 +53,11 @@ struct pass_functions pass_functions_of(enum passes passes, int64_t row_bits, in
 
 #ifdef HAS_PAIRS
 enum {
-    PAIR_BYTES = 32,       // a pair of columns in a block of `horizontal_pairs`
-    MAX_PAIRED_WIDTH = 64  // minimum length of a line of `vertical_pairs`
+    PAIR_BYTES = 32,       // size in bytes of a pair of columns in a block of `horizontal_pairs`
+    MAX_PAIRED_WIDTH = 64  // maximum size in bytes of a vector, which is the minimum length of a line of `vertical_pairs`
 };
 
-// Compute `first` and `weights` of the pairs. `first` is that of `struct horizontal_pass`.
+// Compute `first` and `weights` of `pairs`. The argument `first` is the field of `struct horizontal_pass`.
 void make_pairs(const struct coefficients *w, const int32_t *first, struct tap_pairs *pairs);
 
 // Return whether `interleave_rows` supports this number of bytes per pixel.
@@ -68,7 +69,8 @@ int can_interleave(int64_t stride);
 //     rows: Address of the first column in each row.
 //     stride: Bytes per pixel.
 //     groups: Number of groups.
-//     block: The block: pair by pair, 8 bytes per row. They contain both values of a channel next to each other.
+//     block: Memory of the block. It receives 8 bytes per row for each pair of columns, in which both values of a channel are
+//         adjacent.
 void interleave_rows(const uint8_t *const *rows, int64_t stride, int64_t groups, char *block);
 
 // Horizontal pass as the first pass, for 4 channels. Each line of `out` has at least 16 bytes.

@@ -30,7 +30,7 @@ struct resampling {
     const struct coefficients *columns;
     struct read_positions vertical;
     struct read_positions horizontal;
-    int64_t consecutive_stride;  // see the function
+    int64_t consecutive_stride;  // result of the function with this name
     int64_t channels;  // channels per pixel while resampling: 1 or 4
     int64_t block;     // rows per block of the horizontal pass
     uint8_t *away;     // PASSES_DALI: see `struct ties`; as long as a row of the result
@@ -84,8 +84,8 @@ static __attribute__((noinline)) void copy_row(const struct resampling *k, int64
     else copy_pixels(k->n, &k->horizontal, row_of(k, index), 4, to, stride);
 }
 
-// Return the column stride in bytes if the image has all columns that are read, without gaps or padding between them, and 0 if
-// not.
+// Return the column stride in bytes if the columns that are read are consecutive and inside the image, and the channels of a
+// pixel are contiguous. If not, return 0.
 static int64_t consecutive_stride(const struct resize *n, const struct read_positions *columns) {
     if (n->channel_stride != 1 || columns->begin || columns->end < columns->count) return 0;
     for (int64_t i = 1; i < columns->count; ++i)
@@ -104,7 +104,7 @@ INLINE void transpose_pixels(const uint8_t *const *rows, int64_t from, uint8_t *
     memcpy(to, columns, sizeof columns);
 }
 
-// Copy the pixels of some rows to a block for the horizontal pass. After the last row, it is repeated.
+// Copy the pixels of some rows to a block for the horizontal pass. If fewer rows remain, the last one is repeated.
 static void copy_block(const struct resampling *k, int64_t first_row, uint8_t *block) {
     const struct read_positions *columns = &k->horizontal;
     const int64_t count = columns->count;
@@ -128,7 +128,7 @@ static void copy_block(const struct resampling *k, int64_t first_row, uint8_t *b
 // Copy the pixels of 4 rows to a block for `horizontal_pairs`. `copied` has space for 4 rows of `row_stride` bytes.
 static void copy_pairs(const struct resampling *k, int64_t first_row, char *block, uint8_t *copied, int64_t row_stride) {
     const int64_t count = k->horizontal.count, stride = k->consecutive_stride;
-    const int64_t n_bytes = (count - 1) * stride + k->n->channels;  // size of a row, after which the memory may end
+    const int64_t n_bytes = (count - 1) * stride + k->n->channels;  // size of a row; the memory may end after it
     int64_t groups = can_interleave(stride) && n_bytes >= 16 ? (n_bytes - 16) / (4 * stride) + 1 : 0;
     const uint8_t *rows[4], *rests[4];
     for (int64_t i = 0; i < 4; ++i) {
@@ -222,7 +222,7 @@ static int resample_horizontal_first(const struct resampling *k) {
 #ifdef HAS_PAIRS
     const int is_paired = passes.horizontal[k->channels != 1] == horizontal_pairs;
 #else
-    const int is_paired = 0;  // and `copied` is not used
+    const int is_paired = 0;  // `copied` is then unused
 #endif
     struct tap_pairs pairs = {0};
     for (int64_t i = 0; is_paired && i < k->columns->size; ++i)
@@ -231,7 +231,7 @@ static int resample_horizontal_first(const struct resampling *k) {
     const int64_t row_stride = length * passes.value_size, out_row_stride = length * (is_real ? 4 : 1);
     const int64_t ring_rows = (rows->taps + 2 * (k->block - 1)) / k->block * k->block;
     const float *levels = k->n->levels;
-    const int64_t block_values = (k->horizontal.count + 2 * pairs.count) * LANES;  // a pair with the weight 0 is also read
+    const int64_t block_values = (k->horizontal.count + 2 * pairs.count) * LANES;  // pairs with the weight 0 are also read
     const int64_t copied_stride = (k->horizontal.count + 3) / 4 * 16;
     char *block, *ring, *output;
     uint8_t *copied __attribute__((unused));

@@ -239,8 +239,8 @@ def resize(
         grid: Grid of patches if ``out`` is the first patch of a tensor of patches. A vertical flip and float32 values
             of the resize are not supported with a grid.
         values: Values that are resized instead of the pixel values, float32 (4, 256), one row per channel of the
-            pixels. The result is then float32. Only the passes ``float_fused`` support them, and ``float_pairs`` and
-            ``smoothed`` require them.
+            pixels. The result is then float32. The passes ``float_pairs`` and ``smoothed`` require these values. Of all
+            other passes, only ``float_fused`` support them.
 
     Returns:
         None if ``out`` was written. Otherwise the requested region, (rows, columns, channels), as uint8, or as float32

@@ -1,6 +1,6 @@
-// SciPy's `gaussian_filter` and `zoom` with linear interpolation, in the order of SciPy's loops: the Gaussian is applied to the
-// columns of the image, then to its rows, and both results are rounded to float32. A value of the result is the weighted sum of
-// four smoothed pixels. All sums are computed in float64. Beyond the border, the image is mirrored without its edge pixel.
+// SciPy's `gaussian_filter` and `zoom` with linear interpolation, in the order of SciPy's loops. The Gaussian is applied along the
+// vertical axis and then along the horizontal axis, and both results are rounded to float32. A value of the result is the weighted
+// sum of four smoothed pixels. All sums are computed in float64. Beyond the border, the image is mirrored without its edge pixel.
 //
 // Only the smoothed rows and columns that the interpolation reads are computed.
 #include <math.h>
@@ -30,10 +30,10 @@ struct smoothing {
     uint8_t *is_read;   // whether each row of the image has been converted
     float *ring;        // rows of the image as float32
     const float **taps;
-    float *line;        // a row after the vertical filter
-    double *padded;     // the same, with mirrored pixels at both ends
+    float *line;        // a row after the vertical Gaussian
+    double *padded;     // `line` as float64, with mirrored pixels at both ends
     const struct neighbors *columns;
-    float low;          // range of the values of the converted rows
+    float low;          // minimum and maximum of the values of the converted rows
     float high;
 };
 
@@ -51,7 +51,7 @@ static struct neighbors find_neighbors(int64_t index, int64_t length, int64_t ou
     return (struct neighbors){{mirrored(first, length), mirrored(first + 1, length)}, {weight, 1 - weight}};
 }
 
-// Return a row of the image as float32. It stays in the ring until the row `ring_rows` below is converted.
+// Return a row of the image as float32. The result is valid until a row with the same position in the ring is converted.
 static const float *converted_row(struct smoothing *k, int64_t row) {
     const struct smoothed_resize *n = k->n;
     const int64_t slot = row % k->ring_rows;
@@ -72,7 +72,7 @@ static const float *converted_row(struct smoothing *k, int64_t row) {
     return values;
 }
 
-// Apply the Gaussian to the columns of the image at one row.
+// Compute one row of the vertical Gaussian.
 static void smooth_columns(struct smoothing *k, int64_t row) {
     const int64_t radius = k->n->row_radius;
     const double *weights = k->n->row_weights;
@@ -95,7 +95,7 @@ static void smooth_columns(struct smoothing *k, int64_t row) {
     }
 }
 
-// Apply the Gaussian to a row, at the positions that the interpolation reads: two pixels per output column.
+// Compute the horizontal Gaussian of `line` at the positions that the interpolation reads: two pixels per output column.
 INLINE void smooth_row(struct smoothing *k, float *pairs, const int64_t words) {
     const struct smoothed_resize *n = k->n;
     const int64_t radius = n->column_radius, columns = n->right - n->left;

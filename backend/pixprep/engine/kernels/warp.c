@@ -114,7 +114,7 @@ INLINE vuint warp_scipy(const struct image *image, const struct warp *n, vint co
     if (is_nearest) return SELECT(inside, read_pixels(image, TO_INT(x + 0.5), TO_INT(y + 0.5)), image->fill);
     vint left = TO_INT(x), top = TO_INT(y);
     vdouble dx = x - TO_DOUBLE(left), dy = y - TO_DOUBLE(top);
-    // To the right of the last column and below the last row, the weights are 0.
+    // Pixels to the right of the last column and below the last row have the weight 0.
     pixel_pairs upper = load_pairs(image, left, top), lower = load_pairs(image, left, clamp_position(top + 1, image->height));
     const int next = 8 * image->column_stride;
     vuint a = pixel_of(upper, 0), b = pixel_of(upper, next), c = pixel_of(lower, 0), d = pixel_of(lower, next), result = {0};

@@ -69,7 +69,12 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
 
 
 def _without_choice(names: list[str], pipeline: str | None) -> str:
-    """Return the error message for a file that does not define the requested pipeline, or exactly one pipeline."""
+    """Return the error message for a file in which the pipeline is missing or ambiguous.
+
+    Args:
+        names: Names of the pipelines in the file.
+        pipeline: Name of the requested pipeline. None requires that the file defines exactly one pipeline.
+    """
     listed = ", ".join(map(quoted, names)) or "none"
     if pipeline:
         return f"unknown pipeline {quoted(pipeline)}; available pipelines: {listed}"

@@ -13,7 +13,7 @@ from typing import Any
 NO_DALI = 3
 """Exit code if DALI is not installed."""
 NOT_ONE = 4
-"""Exit code if the file does not define the requested pipeline or, without a name, exactly one pipeline."""
+"""Exit code if the requested pipeline is missing, or if no name is given and the pipeline is missing or ambiguous."""
 
 
 def main(file: str, name: str, output: str) -> int:

@@ -53,9 +53,9 @@ _HARMLESS = ("disable_grouping", "input_data_format")
 _DEFAULT_CHOICES = (("device", "cpu"), ("data_format", "channels_first"))
 """Values of further keyword arguments that do not change a result."""
 _LIMITS = Limits(max_boxes=1 << 20, max_box_pixels=1 << 50)
-"""Limits of the images of a call. The caller chooses the boxes, so that their number is not limited."""
+"""Limits for the images of a call. The caller chooses the boxes, so these limits are too high to be reached."""
 _SINGLE, _DOUBLE = {"float32", "torch.float32"}, {"float", "int", "float64", "int32", "int64", "torch.float64"}
-"""Types of numbers for which VitPose computes the region of a box in float32, and in float64."""
+"""Types of a box's numbers for which VitPose computes the region in float32, and those for which it uses float64."""
 _NEEDS_TRANSFORMERS = "an ImageProcessor returns objects of transformers ({error}): pip install transformers"
 _NEEDS_TORCH = 'the torchvision backend returns tensors of PyTorch ({error}): pip install torch, or pass backend="pil"'
 
@@ -299,7 +299,7 @@ class ImageProcessor:
         return PipelineError(f"{self._name}: {what}: not supported by pixprep; pass original= to the ImageProcessor")
 
     def _boxes(self, boxes: Any, count: int) -> list[Array]:
-        """Return the boxes of each image, all of them float32 (n, 4) or float64 (n, 4), as the class computes them.
+        """Return the boxes of each image, (n, 4), in the dtype in which the class computes: float32 or float64 for all.
 
         Raises:
             PipelineError: The boxes are missing or invalid, or only the original image processor supports them.

@@ -184,7 +184,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
 
     @property
     def _is_unbiased(self) -> bool:
-        """Return whether the region is that of ``matrices.unbiased``."""
+        """Return whether ``matrices.unbiased`` computes the region."""
         return self.box_format not in (None, "xyxy")
 
     @property

@@ -94,7 +94,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         if self.luma is not None and (image.channels != 3 or image.values == "real"):
             raise PipelineError('"luma" requires an image with three channels and integer values')
         low, high = image.low, image.high
-        if self.scale == "standardize":  # one of n values differs from all others
+        if self.scale == "standardize":  # the limit is sqrt(n), which a single value unlike all others nearly reaches
             need_8bit_values(image)
             sides = image.max_height or MAX_SIDE, image.max_width or MAX_SIDE
             high = sqrt(image.channels * sides[0] * sides[1])

@@ -96,7 +96,7 @@ def _by_pillow(pil: Any, pixels: Pixels, op: Any, size: Size, box: tuple[float, 
 _FILTERS: dict[str, tuple[float, Callable[[Pixels], Pixels]]] = {
     "box": (0.5, lambda x: ((x > -0.5) & (x <= 0.5)).astype(float)),
     "bilinear": (1.0, lambda x: np.maximum(1 - abs(x), 0)),
-    "hamming": (  # Pillow's constants are float32. Their sum is not 1, but the value at 0 is 1.
+    "hamming": (  # Pillow's constants are float32, and their sum is not 1. At 0, Pillow returns 1.
         1.0,
         lambda x: np.select(
             [x == 0, abs(x) < 1],

@@ -112,8 +112,8 @@ class Warps:
         mixes_fill: Filters that blend the fill color with pixels at the border. For these filters, a black fill color
             and no fill color have different results.
         regions: Fields of the op ``warp`` that may specify the region. Empty if all are supported.
-        box_formats: Supported values of its field ``box_format``.
-        inverse_maps: Supported values of its field ``inverse_map``. Empty if the field is not supported.
+        box_formats: Supported values of the field ``box_format`` of the op ``warp``.
+        inverse_maps: Supported values of the op's field ``inverse_map``. Empty if the field is not supported.
         inverse: Function that inverts a matrix from the image to the result.
         max_side: Maximum height and width of an image that the library supports. None means unlimited.
     """

@@ -65,7 +65,7 @@ def passes(method: Method, rows: Axis, columns: Axis) -> Passes:
 
 
 def formula(method: Method, passes: Passes) -> Formula:
-    """Return the formula of the interpolation. The image is smoothed if it is widened."""
+    """Return the formula of the interpolation. ``is_widened`` means that the image is smoothed first."""
     del passes
     return Formula("bilinear", is_widened=method.antialias)
 
@@ -112,13 +112,16 @@ def inverse(matrix: Matrix) -> Matrix | None:
 def compute(filter_: WarpFilter, matrix: Matrix, whole: Size, size: Size) -> Computed:
     """Return the arithmetic of ``affine_transform`` with the mode ``constant``, in float64.
 
-    The position is ``x = (b * y' + c) + a * x'``, and y is computed in the same way from e, f and d. If x is outside of
-    0 to W - 1, or y outside of 0 to H - 1, the result is the fill color. It is not blended with pixels at the border.
+    The matrix (a, b, c, d, e, f) maps the output position (x', y') to ``x = (b * y' + c) + a * x'``, and to y in the
+    same way with e, f and d. If x is outside of 0 to W - 1, or y outside of 0 to H - 1, for an image of the width W and
+    the height H, the result is the fill color. It is not blended with pixels at the border.
 
     **nearest** (``order=0``): The result is the pixel value at ``floor(x + 0.5)`` and ``floor(y + 0.5)``.
 
     **bilinear** (``order=1``): With ``i = floor(x)``, ``dx = x - i``, ``l = 1 - dx`` and ``r = 1 - l``, and j, u and v
     in the same way from y, the result is ``p00 * u * l + p01 * u * r + p10 * v * l + p11 * v * r``, rounded half up.
+    ``p00`` is the pixel value in row j and column i, ``p01`` the one in column i + 1, and ``p10`` and ``p11`` are those
+    in row j + 1.
     """
     del whole, size
     return Computed(f"scipy_{filter_}", matrix)

@@ -156,7 +156,7 @@ function output(data) {
   if (data.kind !== "scores") box.append(make("div", {class: "faint"}, `${data.dtype} [${data.shape.join(", ")}]`));
   return box;
 }
-function saved(type, data, file, name) {  // a picture that a click saves
+function saved(type, data, file, name) {  // returns a picture; a click saves it as a file
   const src = `data:image/${type};base64,${data}`;
   return make("a", {href: src, download: file}, make("img", {class: "map", src, alt: `${name}: save as ${file}`}));
 }
