@@ -172,7 +172,7 @@ class PatchLayout:
         if self.layout != "chw":
             order = "row, column, channel" if self.layout == "hwc" else "channel, row, column"
             order = f"{'frame, ' * (self.frames > 1)}{order}"
-        order = f"row and column number, {order}" if self.is_numbered else order
+        order = f"row and column of the patch, then {order}" if self.is_numbered else order
         windows = f", {self.merge} x {self.merge} of a merge window adjacent" if self.merge > 1 else ""
         return f"patches of {self.size[0]} x {self.size[1]} pixels ({order}){windows}"
 

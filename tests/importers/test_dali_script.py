@@ -66,11 +66,11 @@ WRONG = {
     ),
     "no Python": (
         "def pipe(:\n",
-        "dali.py, line 1: the pipeline cannot be serialized by {python}: SyntaxError: invalid",
+        "dali.py, line 1: {python} cannot serialize the pipeline: SyntaxError: invalid",
     ),
     "one that fails": (
         BEGIN + DEFINED.format("pipe", "raise ValueError('no such file')"),
-        "dali.py, line 5: the pipeline cannot be serialized by {python}: ValueError: no such file",
+        "dali.py, line 5: {python} cannot serialize the pipeline: ValueError: no such file",
     ),
     "one that ends": (BEGIN + "import sys\nsys.exit(7)\n" + DEFINED.format("pipe", "pass"), "exit code 7"),
 }
@@ -129,9 +129,9 @@ def test_without_dali_one_line_names_the_command_and_the_environment(tmp_path, p
     with pytest.raises(pp.SetupError) as caught:
         serialized(written(tmp_path, GOOD["alone"]), python=str(program))
     assert str(caught.value) == (
-        f"dali.py: DALI is required to serialize it, but is not installed for {program}: pass a Python "
-        "interpreter with DALI as --option python=PATH, or import the file that the method "
-        "serialize(filename='model.dali') of the pipeline writes"
+        f"dali.py: DALI is required to serialize the pipeline, but is not installed for {program}: pass a Python "
+        "interpreter with DALI as --option python=PATH, or import the file that the pipeline's method "
+        "serialize(filename='model.dali') writes"
     )
     with pytest.raises(pp.SetupError, match=r"nowhere cannot be executed .No such file or directory.: pass a Python"):
         serialized(tmp_path / "dali.py", python=str(tmp_path / "nowhere"))

@@ -242,7 +242,9 @@ def test_a_tensor_is_bounded_if_the_class_does_not_limit_the_size(fields, max_si
 def test_an_error_of_an_op_names_the_field_from_which_it_follows():
     """The op rejects a small bilinear resize without antialiasing, because PyTorch's result depends on the CPU."""
     config = {"image_processor_type": "DepthProImageProcessor", "size": {"height": 60, "width": 60}}
-    assert refusal(from_transformers, config).endswith("; this follows from \"size\": {'height': 60, 'width': 60}")
+    assert refusal(from_transformers, config).endswith(
+        "; this value is computed from \"size\": {'height': 60, 'width': 60}"
+    )
 
 
 def test_an_unknown_backend_is_rejected():

@@ -105,7 +105,10 @@ def test_keyword_arguments_that_are_not_supported_are_named():
         (([[1, 2, 3, 4]],), "'int' object is not subscriptable"),
         (([[[1, 2, 3]]],), r"not \[1.0, 2.0, 3.0\]"),
         (([[["left", 2, 3, 4]]],), "could not convert string to float: 'left'"),
-        (([np.ones((2, 4), np.float16)],), "boxes of float16: not supported by pixprep; pass original="),
+        (
+            ([np.ones((2, 4), np.float16)],),
+            "boxes with values of type float16: not supported by pixprep; pass original=",
+        ),
         (([[]],), "the images have no boxes: pass at least one box"),
         (([[[1, 2, 3, 4]]], 5), "further positional arguments: not supported"),
     ],

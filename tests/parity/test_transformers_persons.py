@@ -184,5 +184,5 @@ def test_other_boxes_are_passed_to_the_original():
     photo, boxes = read(png(scene(40, 50))), [[[np.float32(3), 4.5, 20.25, 30.1]]]
     expected = own(photo, boxes=boxes, return_tensors="np")["pixel_values"]
     assert np.array_equal(processor(photo, boxes=boxes, return_tensors="np")["pixel_values"], expected)
-    with pytest.raises(pp.PipelineError, match=r"boxes of float and float32: not supported by pixprep; pass original="):
+    with pytest.raises(pp.PipelineError, match=r"boxes with values of type float and float32: not supported"):
         ImageProcessor({"image_processor_type": NAME})(photo, boxes=boxes)

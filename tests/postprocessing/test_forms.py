@@ -163,7 +163,7 @@ def test_boxes_in_pixels_of_the_photo_are_never_mistaken_for_those_of_the_tensor
     assert right.boxes == pytest.approx(expected, abs=1e-2)
     counted = {"det_boxes": CORNERS * np.float32([width, height] * 2), "det_scores": DESCENDING, "det_classes": OF_80}
     for outputs in (named((width, height)), rows_of((width, height)), {"num_dets": np.int32([300])} | counted):
-        with pytest.raises(PixprepError, match=r"in pixels of the photo of .* pass this array \(width, height\)"):
+        with pytest.raises(PixprepError, match=r"in pixels of the photo; .* pass this array \(width, height\)"):
             pp.detections(outputs | geometry | sized)
     targets = {"orig_target_sizes": np.int64([width, height])}
     assert pp.detections(named((width, height)) | targets).boxes == pytest.approx(right.boxes, abs=1e-2)
@@ -215,7 +215,7 @@ MISTAKEN = {
     "YOLO with corners": ({"output0": np.concatenate([CORNERS.T * 640, RAW_YOLO])}, "expected the center and the size"),
     "EfficientNMS with centers": (
         {"num_dets": np.int32([300]), "det_boxes": CENTERS * 640, "det_scores": DESCENDING, "det_classes": OF_80},
-        "expected the corners of boxes",
+        "expected boxes as corners",
     ),
     "YuNet": (YUNET, "unsupported outputs cls_8 [1600, 1], obj_8 [1600, 1]"),
 }

@@ -124,7 +124,7 @@ def test_a_tensor_that_triton_cannot_pass_on_is_rejected(tmp_path, side, tensor,
 
 def test_one_of_two_tensors_must_be_named(tmp_path):
     path = save_onnx(tmp_path / "my.onnx", [("input", "FLOAT", ("batch", 3, 8, 8))])
-    message = 'the pipeline has the tensors "a", "b": name the one for the model "input", as its input'
+    message = 'the pipeline has the tensors "a", "b": rename the one for the model to "input", the name of its input'
     assert refusal(path, TWO) == message
 
 

@@ -383,7 +383,7 @@ def test_fields_of_objects_are_joined_without_boxes(op):
 def test_a_field_that_may_not_belong_to_the_objects_is_rejected():
     made = pp.Pipeline([pp.pixels(), pp.points(), pp.tensor(max_size=64)]).for_training()
     source = [{**photo, "labels": [1, 4]} for photo in SOURCE]
-    text = r'"labels" of the shape \(2,\) must have one value per object, as "points" with 3 rows has: rename'
+    text = r'"labels" has the shape \(2,\), but "points" has 3 objects: .* not a field of objects, rename it'
     with loader(pp.MixUp(), made, source) as mixing, pytest.raises(pp.DataError, match=text):
         next(mixing)
 

@@ -196,7 +196,7 @@ def test_an_annotation_with_an_exif_orientation_is_rejected(op):
     sample = {"image": png(PHOTO), "target": rotated_png(), "mask": rotated_png()}
     with (
         pp.Loader([sample], pipeline, batch_size=1) as loader,
-        pytest.raises(pp.ImageError, match="has an EXIF orientation, which only photos support"),
+        pytest.raises(pp.ImageError, match="has an EXIF orientation, which is supported only for photos"),
     ):
         next(iter(loader))
 

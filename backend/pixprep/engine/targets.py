@@ -52,7 +52,7 @@ def target_of(plan: TargetPlan, value: Any, check_size: Callable[[tuple[int, ...
     check(found.shape)
     if plan.kind == "alpha":
         if channels[0] not in (2, 4):
-            fix = "save it as gray with alpha or as RGBA, or remove kind if it is a matte in gray"
+            fix = 'save it with 2 (gray, alpha) or 4 channels (RGBA), or, for a gray matte, remove "kind": "alpha"'
             raise ImageError("BAD_RECORD", f"must have an alpha channel, but it has {channels[0]} channels: {fix}")
         found, channels = found[:, :, -1:], (1,)
     if channels[0] != _CHANNELS.get(plan.kind, channels[0]):

@@ -205,8 +205,9 @@ class Lowered:
                 return self._padded_first().resized(resize)
             if len(arithmetic) < len(self.arithmetic) or self.levels or self.resize is not None or self.before:
                 raise PipelineError(
-                    "follows normalize: a resize after normalize is supported only if the ops between decode and "
-                    "normalize do nothing but pad, and if normalize does not divide by a statistic of the image"
+                    "follows normalize: a resize after normalize is supported only if all ops between decode and "
+                    'normalize only pad the image, and if normalize does not have "scale": "max" or "mean", "clip": '
+                    'true, or "arithmetic": "bfloat16"'
                 )
             return replace(self, arithmetic=()).resized(replace(resize, arithmetic=arithmetic))
         if self.is_repeated:

@@ -214,9 +214,9 @@ def _check_pixels(found: Found, transform: Array, size: Array, sides: Array | No
     is_smaller = len(middles) >= _MANY_ROWS and (ends <= photo).all() and (1.25 * photo < corners.max(axis=0)).all()
     if not found.is_of_photo and ((ends > limit * 1.02 + 1).any() or is_smaller):
         raise PixprepError(
-            f"{what}, in a tensor of about {limit[0]:.0f} x {limit[1]:.0f} pixels, so they seem to be in pixels of the "
-            f"photo of {photo[0]:.0f} x {photo[1]:.0f}: RT-DETR and D-FINE return such boxes if they have the input "
-            f"{TARGET_SIZES}; pass this array (width, height) to detections"
+            f"{what}, the tensor has about {limit[0]:.0f} x {limit[1]:.0f} pixels, and the photo "
+            f"{photo[0]:.0f} x {photo[1]:.0f}: the boxes seem to be in pixels of the photo; RT-DETR and D-FINE return "
+            f"such boxes if they have the input {TARGET_SIZES}: pass this array (width, height) to detections"
         )
 
 

@@ -255,7 +255,8 @@ def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
         )
     if (boxes[:, :2] > boxes[:, 2:]).any():
         raise PixprepError(
-            f"unsupported outputs ({name}): expected the corners of boxes, but right < left, or bottom < top"
+            f"unsupported outputs ({name}): expected boxes as corners (xyxy), but a box has right < left or bottom < "
+            "top"
         )
     return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
 
@@ -281,7 +282,9 @@ def _scaled(boxes: F32, given: Given, name: str) -> F32:
     """
     sides = _sides(given, f"{name} are normalized")
     if boxes.max(initial=0) > _MAX_NORMALIZED:
-        raise PixprepError(f"unsupported outputs ({name}): expected normalized boxes, not up to {boxes.max():g}")
+        raise PixprepError(
+            f"unsupported outputs ({name}): expected normalized boxes, but the maximum coordinate is {boxes.max():g}"
+        )
     return boxes * sides
 
 

@@ -74,8 +74,8 @@ def check_fields(parts: Sequence[Part], plan: Plan) -> None:
             count, found = len(part.fields[counted]), np.shape(part.fields[name])
             if found[:1] != (count,):
                 raise DataError(
-                    f'"{name}" of the shape {found} must have one value per object, as "{counted}" with {count} rows '
-                    "has: rename the field if it does not belong to the objects"
+                    f'"{name}" has the shape {found}, but "{counted}" has {count} objects: a field of objects must '
+                    f'have one value per object; if "{name}" is not a field of objects, rename it'
                 )
 
 

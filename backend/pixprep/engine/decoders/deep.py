@@ -87,8 +87,10 @@ def stored(image: Any, again: Callable[[], Any]) -> npt.NDArray[Any]:
     if len(image.getbands()) == 1 or not any(";16" in kind for kind in kinds):
         return np.asarray(image)
     if len(kinds) > 1 or not kinds <= {*_OTHER_BYTE, _GRAY_ALPHA}:
-        fix = "save it as .npy, or as a PNG"
-        raise ImageError("BAD_RECORD", f"has planar or premultiplied samples of 16 bits, which is not supported: {fix}")
+        fix = "save the values as .npy or as a PNG"
+        raise ImageError(
+            "BAD_RECORD", f"has planar or premultiplied samples of 16 bits, which are not supported: {fix}"
+        )
     return _values(image, again)
 
 

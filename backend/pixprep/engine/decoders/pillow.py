@@ -170,7 +170,8 @@ def labels_of(
 def _check_upright(image: Image.Image) -> None:
     """Reject a PNG with an EXIF orientation, because it would not be applied. Pillow itself applies that of a TIFF."""
     if image.format == "PNG" and exif_orientation(exif_of(image)) > 1:
-        raise ImageError("BAD_RECORD", "has an EXIF orientation, which only photos support: save the file upright")
+        fix = "rotate the pixels and remove the tag"
+        raise ImageError("BAD_RECORD", f"has an EXIF orientation, which is supported only for photos: {fix}")
 
 
 def values_of(encoded: bytes, check: Callable[[tuple[int, ...]], None]) -> npt.NDArray[Any]:

@@ -20,6 +20,7 @@ from pixprep.pipeline.ops.faults import quoted
 MAX_BYTES = 1 << 20
 TIMEOUT_S = 300
 """Maximum time in seconds for importing DALI and executing the file."""
+_SERIALIZED = "import the file that the pipeline's method serialize(filename='model.dali') writes"
 
 
 def serialized(file: Path, *, pipeline: str | None = None, python: str | None = None) -> bytes:
@@ -50,12 +51,13 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
                 "python=PATH"
             ) from None
         except subprocess.TimeoutExpired:
-            raise PipelineError(f"{file.name}: the pipeline was not serialized within {TIMEOUT_S} s") from None
+            raise PipelineError(
+                f"{file.name}: {program} did not serialize the pipeline within {TIMEOUT_S} s: {_SERIALIZED}"
+            ) from None
         if done.returncode == serializer.NO_DALI:
             raise SetupError(
-                f"{file.name}: DALI is required to serialize it, but is not installed for {program}: pass a Python "
-                "interpreter with DALI as --option python=PATH, or import the file that the method "
-                "serialize(filename='model.dali') of the pipeline writes"
+                f"{file.name}: DALI is required to serialize the pipeline, but is not installed for {program}: pass a "
+                f"Python interpreter with DALI as --option python=PATH, or {_SERIALIZED}"
             )
         if done.returncode == serializer.NOT_ONE:
             raise PipelineError(f"{file.name}: {_without_choice(json.loads(output.read_text()), pipeline)}")
@@ -64,7 +66,7 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
             reason = output_lines[-1].strip() if output_lines else f"exit code {done.returncode}"
             lines = re.findall(f'"{re.escape(str(file.resolve()))}", line ([0-9]+)', done.stderr)
             where = f", line {lines[-1]}" if lines else ""
-            raise PipelineError(f"{file.name}{where}: the pipeline cannot be serialized by {program}: {reason}")
+            raise PipelineError(f"{file.name}{where}: {program} cannot serialize the pipeline: {reason}")
         return read_file(output, max_bytes=MAX_BYTES)
 
 

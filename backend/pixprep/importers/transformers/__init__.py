@@ -343,7 +343,9 @@ def _naming_fields(fields: Fields, known: Collection[str]) -> Iterator[None]:
         if is_named or source is None or source not in known:
             raise
         value = shortened(repr(fields.take(source)))
-        raise PipelineError(f"{text}; this follows from {quoted(source)}: {value}", limit=error.limit) from None
+        raise PipelineError(
+            f"{text}; this value is computed from {quoted(source)}: {value}", limit=error.limit
+        ) from None
 
 
 def _square_padding(fields: Fields, processor: str) -> list[Op]:

@@ -290,10 +290,10 @@ UNUSED = {
 WITHOUT_TORCHVISION = {
     **dict.fromkeys(
         ("Kosmos2_5ImageProcessor", "Pix2StructImageProcessor"),
-        "it normalizes an image by its own mean, which PyTorch computes in float32, with a result that depends on the "
-        "number of threads",
+        "it normalizes each image by its own mean, and the mean that PyTorch computes in float32 depends on the number "
+        "of threads",
     ),
-    "Owlv2ImageProcessor": "it blurs an image with weights that depend on the processor: PyTorch computes different "
+    "Owlv2ImageProcessor": "it blurs an image with weights that depend on the CPU, because PyTorch computes different "
     "weights with AVX2 and with AVX-512 for 22 % of the lengths from 961 to 8000 pixels",
 }
 """Classes whose torchvision backend is not supported, with the reasons. Their PIL backend is supported."""

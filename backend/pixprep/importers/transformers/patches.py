@@ -464,7 +464,9 @@ def _pix2struct(fields: Fields, row: Patched, patch: int, filter_: Filter, like:
     count = fields.length("max_patches", MAX_COUNT)
     is_kosmos, is_normalized = "is_vqa" not in row.defaults, fields.flag("do_normalize")
     if is_kosmos and not is_normalized:
-        fields.refuse("do_normalize", "must be true: the class raises an error for uint8 values")
+        fields.refuse(
+            "do_normalize", "must be true, because the class itself raises an error for images that are not normalized"
+        )
     ops: list[Op] = [Normalize(scale="standardize")] if is_normalized else []
     ops.append(ResizeToPatches(rule="pix2struct", patch_size=patch, max_patches=count, like="torch_float"))
     outputs: list[Op] = [

@@ -318,7 +318,7 @@ class ImageProcessor:
             raise PipelineError(f"{form}, not {short[0]}")
         dtypes = set().union(*map(_dtypes, boxes))
         if not (dtypes <= _SINGLE or dtypes <= _DOUBLE):
-            raise self._unsupported(f"boxes of {' and '.join(sorted(dtypes))}")
+            raise self._unsupported(f"boxes with values of type {' and '.join(sorted(dtypes))}")
         dtype = np.float32 if dtypes and dtypes <= _SINGLE else np.float64
         return [np.array(each, dtype).reshape(-1, 4) for each in rows]
 

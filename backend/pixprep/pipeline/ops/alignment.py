@@ -140,9 +140,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
             fields = " or ".join(f'"{each}"' for each in warps.regions)
             raise PipelineError(f'"{field}" is not supported {which}: use {fields}')
         if self.inverse_map is not None and (field != "matrix" or not warps.inverse_maps):
-            raise PipelineError(f'"inverse_map" is not supported {which}: remove it')
+            raise PipelineError('"inverse_map" requires "matrix", and "like": "dali" or "scipy": remove it')
         if field == "matrix" and warps.inverse_maps and bool(self.inverse_map) not in warps.inverse_maps:
-            raise PipelineError(f'"matrix" must map points of the result to the photo {which}: set "inverse_map": true')
+            raise PipelineError(f'"matrix" {which} must map points of the result to the photo: set "inverse_map": true')
         check_padding(self.padding_mode, self.fill)
         if (self.template is None) != (field != "points"):
             raise PipelineError('"points" and "template" must be given together')
@@ -163,14 +163,14 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if self.box is not None:
             settle(self, "box_padding", 1.25)
             if (self.box_format or "xyxy") not in warps.box_formats:
-                raise PipelineError(f'"box" requires "box_format": "{warps.box_formats[-1]}" {which}')
+                raise PipelineError(f'"box" {which} requires "box_format": "{warps.box_formats[-1]}"')
         for name in ("box_padding", "box_format"):
             if self.box is None and getattr(self, name) is not None:
                 raise PipelineError(f'"{name}" requires "box"')
         if self.align_corners and field != "quad" and not self._is_unbiased:
             raise PipelineError('"align_corners" requires "quad", or "box" with "like": "scipy"')
         if self._is_unbiased and not (self.align_corners and self.height != 1 != self.width):
-            raise PipelineError(f'"box" requires "align_corners": true and at least 2 x 2 pixels {which}')
+            raise PipelineError(f'"box" {which} requires "align_corners": true and a result of at least 2 x 2 pixels')
         if not isinstance(value, str):
             try:
                 self._inverse_map([number for row in value for number in row])

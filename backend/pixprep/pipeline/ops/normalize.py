@@ -83,7 +83,7 @@ class Normalize(ImageOp, frozen=True, tag="normalize"):
         if scale == 0:
             raise PipelineError('"scale" must not be 0: every pixel would become the same value')
         if self.scale == "standardize" and (self.mean, self.std, self.arithmetic) != (0.0, 1.0, "float64"):
-            raise PipelineError('"scale": "standardize" requires the defaults of "mean", "std" and "arithmetic"')
+            raise PipelineError('"scale": "standardize" does not support "mean", "std" and "arithmetic": remove them')
         if is_own and self.arithmetic not in ("float64", "divide"):
             raise PipelineError(f'"scale": "{self.scale}" requires "arithmetic": "float64" or "divide"')
 

@@ -112,7 +112,7 @@ class Patches(PatchOp, frozen=True, tag="patches"):
         if self.layout == "tchw" and not self.flat:
             raise PipelineError('"flat": false requires "layout": "chw" or "hwc"')
         if self.numbered and (not self.flat or self.merge_size > 1 or self.temporal_patch_size > 1):
-            raise PipelineError('"numbered" requires "flat": true, and "merge_size" and "temporal_patch_size" of 1')
+            raise PipelineError('"numbered" requires "flat": true, "merge_size": 1 and "temporal_patch_size": 1')
         if self.numbered and (self.dtype != "float32" or image.frames is not None):
             raise PipelineError('"numbered" requires "dtype": "float32", and an image instead of a clip')
         if self.dtype == "uint8" and image.values != "levels":

@@ -105,7 +105,8 @@ def _pair(classifier: Classifier, pipeline: Pipeline) -> dict[str, str]:
         return {name: name for name in wanted}
     if len(wanted) == 1:
         raise PipelineError(
-            f'the pipeline has the tensors {listed(tensors)}: name the one for the model "{wanted[0]}", as its input'
+            f'the pipeline has the tensors {listed(tensors)}: rename the one for the model to "{wanted[0]}", the name '
+            "of its input"
             if wanted[0] not in RESERVED_NAMES
             else f"the pipeline has the tensors {listed(tensors)}, but the model has one input: remove the others"
         )
