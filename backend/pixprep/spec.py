@@ -66,7 +66,7 @@ SizeOrder = Literal["hw", "wh", "h", "w", "hwc"]
 ScaleOrder = Literal["yx", "xy"]
 Anchor = Literal["center", "top_left"]
 Own = Literal["max", "mean", "standardize"]
-"""Statistic of an image's own pixel values."""
+"""Statistic of an image's own pixel values. ``standardize`` is both the mean and the standard deviation."""
 Arithmetic = Literal["float64", "divide", "multiply", "fused", "fused_multiply", "bfloat16"]
 PaddingMode = Literal["constant", "edge", "reflect", "symmetric"]
 BorderMode = Literal["constant", "edge", "reflect", "symmetric", "first_pixel"]

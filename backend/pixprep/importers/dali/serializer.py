@@ -21,8 +21,8 @@ def main(file: str, name: str, output: str) -> int:
 
     Args:
         file: Path of the Python file.
-        name: Name of the pipeline. If it is empty, the function with ``@autoserialize`` is serialized, or the only
-            pipeline.
+        name: Name of the pipeline. If it is empty, the function with ``@autoserialize`` is serialized. A file without
+            such a function must define exactly one pipeline.
         output: Path of the serialized graph. If the exit code is ``NOT_ONE``, the file contains the names of the
             pipelines as a JSON list.
 

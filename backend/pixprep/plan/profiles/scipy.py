@@ -1,17 +1,18 @@
 """SciPy's affine maps of uint8 images and its resize of float32 images.
 
-**Affine maps** are computed by ``scipy.ndimage.affine_transform`` with ``order`` 0 and 1. The formulas are those of
-``NI_GeometricTransform`` in ni_interpolation.c. The results are those of SciPy on x86-64, where the compiler does not
-fuse products and sums. The docstring of ``compute`` describes them.
+**Affine maps** are computed by ``scipy.ndimage.affine_transform`` with ``order`` 0 and 1. The docstring of ``compute``
+contains the formulas, which are those of ``NI_GeometricTransform`` in ni_interpolation.c. The results are those of
+SciPy on x86-64, where the compiler does not fuse products and sums.
 
 **The resize** consists of ``gaussian_filter`` and ``zoom``, as in scikit-image's ``resize`` and in OWLv2. With
-``antialias``, a side that shrinks from m to n pixels is first smoothed with a Gaussian whose standard deviation is
-``(m / n - 1) / 2``. It is truncated at four standard deviations (``scipy/ndimage/_filters.py``). The result is then
-interpolated linearly at the positions ``(i + 0.5) * (m / n) - 0.5`` and clipped to the range of the image
+``antialias``, an axis that shrinks from m to n pixels is first smoothed with a Gaussian whose standard deviation is
+``(m / n - 1) / 2``. The Gaussian is truncated at four standard deviations (``scipy/ndimage/_filters.py``). The smoothed
+image is then interpolated linearly at the positions ``(i + 0.5) * (m / n) - 0.5`` and clipped to the range of the image
 (``_clip_warp_output`` of scikit-image). Beyond the border, the image is mirrored without its edge pixel.
 
 SciPy computes the weights of the Gaussian with NumPy's ``exp``, whose last bit depends on the version of NumPy and on
-AVX-512. This module rounds the exact values, which equal those of glibc except for about one weight in a thousand.
+AVX-512. This module computes ``exp`` in extended precision and rounds it to float64. The weights equal those that
+glibc's ``exp`` yields, except for about one in a thousand.
 """
 
 from __future__ import annotations
