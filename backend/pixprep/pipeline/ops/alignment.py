@@ -90,8 +90,8 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         turn: Minimum ratio of height to width at which the result is rotated by 90 degrees counter-clockwise, if its
             size follows from ``quad``. PaddleOCR uses 1.5. Default: no rotation.
         align_corners: Whether the corners of ``quad`` map to the centers of the four corner pixels of the result, as in
-            EasyOCR. By default, they map to the outer corners of the result. ``box`` with ``"like": "scipy"`` always
-            maps the corners of the region to these centers, so that it requires true.
+            EasyOCR. By default, they map to the outer corners of the result. ``box`` with ``"like": "scipy"`` requires
+            true, because it always maps the corners of the region to these centers.
         filter: Interpolation filter without antialiasing: ``nearest``, ``bilinear`` or ``bicubic``.
         padding_mode: Content of the area outside the photo. ``constant`` uses ``fill``, ``edge`` repeats the nearest
             pixel, and ``reflect`` and ``symmetric`` mirror the image, without and with repeating the pixel at the edge.
