@@ -9,7 +9,7 @@ import pytest
 from pixprep.serving.repository import trial
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _trials_in_this_process():
     """Run ONNX files in this process, which has already loaded ONNX Runtime. tests/attacks runs them as users do."""
 
