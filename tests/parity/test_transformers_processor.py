@@ -14,7 +14,7 @@ import pytest
 from pixprep import ImageError, PipelineError
 from pixprep.importers.transformers import CLASSES
 from pixprep.importers.transformers.batches import FORMS, UNSUPPORTED
-from pixprep.importers.transformers.classes import FIXED, ZERO_RESAMPLE
+from pixprep.importers.transformers.classes import FIXED, WITHOUT_TORCHVISION, ZERO_RESAMPLE
 from pixprep.importers.transformers.processor import ImageProcessor
 from support.hub_configs import TILED
 from support.images import jpeg, noise, png, read, scene
@@ -60,6 +60,8 @@ def images(count=5):
 
 def pair(name, backend="torchvision", **fields):
     """Return the class of transformers and the ImageProcessor with the same configuration."""
+    if backend == "torchvision" and name in WITHOUT_TORCHVISION:
+        pytest.skip(f"NO {name} WITH TORCHVISION: {WITHOUT_TORCHVISION[name]}")
     cls = getattr(transformers, name + ("Pil" if backend == "pil" else ""), None)
     if cls is None:
         pytest.skip(f"NO {name}Pil: transformers has no such class")

@@ -48,6 +48,23 @@ def outputs_of(processor, images):
     return {name: bits[name] if name in bits else each.numpy() for name, each in found.items()}
 
 
+def without_ties(processor, image, ours, theirs):
+    """Return the color indices ``theirs`` of ImageGPT, with ``ours`` for pixels between two equally distant colors.
+
+    PyTorch computes the distances in float32, with a rounding that depends on the processor and on the number of
+    pixels. Two distances are equal if they differ by less than this rounding. Other outputs are returned unchanged.
+    """
+    is_ids = type(processor).__name__ == "ImageGPTImageProcessor" and ours.dtype == theirs.dtype == np.int64
+    if not is_ids or ours.shape != theirs.shape:
+        return theirs
+    pixels = processor(image, do_color_quantize=False, return_tensors="np")["pixel_values"]
+    pixels = pixels[0].reshape(3, -1).T.astype(np.float64)
+    found, expected = (np.asarray(processor.clusters, np.float64)[ids] for ids in (ours, theirs))
+    distances = [((pixels - each) ** 2).sum(axis=1) for each in (found, expected)]
+    rounding = 2.0**-21 * ((pixels**2).sum(axis=1) + (expected**2).sum(axis=1))
+    return np.where(np.abs(distances[0] - distances[1]) <= rounding, ours, theirs)
+
+
 SQUARE = {"size": {"height": 48, "width": 48}}
 SPLIT = {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 32}}
 EDGES = {"size": {"shortest_edge": 40, "longest_edge": 60}}
