@@ -101,6 +101,8 @@ def test_keyword_arguments_that_are_not_supported_are_named():
     ("boxes", "message"),
     [
         ((), "a list of boxes with left, top, width and height, not None"),
+        ((5,), "left, top, width and height, not 5$"),
+        ((np.array(5),), "left, top, width and height, not 5$"),
         (([],), "not 0 lists"),
         (([[1, 2, 3, 4]],), "'int' object is not subscriptable"),
         (([[[1, 2, 3]]],), r"not \[1.0, 2.0, 3.0\]"),

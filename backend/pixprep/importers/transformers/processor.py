@@ -308,8 +308,12 @@ class ImageProcessor:
             f"{self._name}: boxes must contain, for each of the {count} images, a list of boxes with left, top, width "
             "and height"
         )
-        if boxes is None or len(boxes) != count:
-            raise PipelineError(f"{form}, not {'None' if boxes is None else f'{len(boxes)} lists'}")
+        try:
+            given = len(boxes)
+        except TypeError:
+            raise PipelineError(f"{form}, not {boxes}") from None
+        if given != count:
+            raise PipelineError(f"{form}, not {given} lists")
         try:
             rows = [[[float(number) for number in box[:4]] for box in each] for each in boxes]
         except (TypeError, ValueError, IndexError) as error:
