@@ -96,4 +96,4 @@ def test_detections_equal_the_post_processing_of_transformers():
     assert np.allclose(ours.scores, theirs["scores"])
     assert np.array_equal(ours.classes, theirs["labels"])
     with pytest.raises(pp.PixprepError, match="in pixels of the photo"):
-        pp.detections({name: value.numpy() for name, value in every.items()} | geometry)
+        pp.detections({name: value.numpy() for name, value in every.items()} | geometry, score=score)

@@ -154,8 +154,12 @@ def rows_of(sides):
     return {"output0": np.concatenate([named(sides)["boxes"], DESCENDING[:, None], OF_80[:, None]], axis=1)}
 
 
-@pytest.mark.parametrize("geometry", [WIDE, SMALL], ids=["large photo", "small photo"])
-@pytest.mark.parametrize("sized", [{}, {"image_size": np.int32([640, 640])}], ids=["estimated", "known"])
+TENSOR = {"image_size": np.int32([640, 640])}
+
+
+@pytest.mark.parametrize(
+    ("geometry", "sized"), [(WIDE, {}), (WIDE, TENSOR), (SMALL, TENSOR)], ids=["estimated", "known", "small photo"]
+)
 def test_boxes_in_pixels_of_the_photo_are_never_mistaken_for_those_of_the_tensor(geometry, sized):
     height, width = geometry["original_size"]
     right = pp.detections(named((640, 640)) | geometry | sized)
@@ -177,6 +181,42 @@ def test_boxes_of_a_cropped_flipped_or_padded_photo_are_in_pixels_of_the_tensor(
     assert len(pp.detections(named((320, 320)) | geometry).boxes) > 0
 
 
+TILE = {"transform": np.float32([2, 2, 0, 0]), "original_size": np.int32([640, 640])}
+"""The first tile of 640 x 640 pixels of a photo of 640 x 640 that was resized to 1280 x 1280."""
+PADDED = {"transform": np.float32([0.4, 0.4, 0, 0]), "original_size": np.int32([2000, 1500])}
+"""A photo of 1500 x 2000 pixels, resized to 600 x 800, with padding at the right up to 1333 x 800."""
+FAR = np.concatenate([CORNERS[:280] * 640, np.float32([[700, 600, 800, 680]] * 20)])
+BOX = CORNERS[:1] * 60 + 1
+MANY_CLASSES = np.concatenate([BOX.repeat(200, axis=0), CORNERS[:100] * 60])
+FULL = np.float32([[0.5, 0.5, 0.98, 0.98]] * 290 + [[0.35, 0.6, 0.95, 0.9]] * 10)
+VALID = {
+    "padding at the right": named((1333, 800))
+    | PADDED
+    | {"scores": DESCENDING * np.where(CENTERS[:, 0] < 0.4, 1, 0.1).astype(np.float32)},
+    "padding without a resize": named((640, 640)) | {**TILE, "transform": np.float32([1, 1, 0, 0])},
+    "tile, estimated": named((640, 640)) | TILE,
+    "tile": named((640, 640)) | TILE | TENSOR,
+    "objects in a corner": named((500, 500)) | TENSOR | {**TILE, "transform": np.float32([1.3, 1.3, 0, 0])},
+    "one object with many classes": named((1, 1), MANY_CLASSES) | SMALL | TENSOR,
+    "a few boxes outside of the tensor": named((1, 1), FAR) | TENSOR | WIDE,
+    "a few boxes outside of the photo": named((1, 1), FAR) | {"orig_target_sizes": np.int64([640, 640])},
+    "a few faulty boxes": named((1, 1), np.concatenate([CORNERS[:280] * 640, FAR[280:, [2, 3, 0, 1]]])) | TENSOR | WIDE,
+    "a photo of one pixel": named((1, 1), np.float32([[0, 0, 1, 1]] * 300)) | {"orig_target_sizes": np.int64([1, 1])},
+    "one box partly outside": {"boxes": np.float32([[600, 600, 690, 680]]), "scores": DESCENDING[:1], **WIDE},
+    "centers outside": {"dets": CENTERS + np.float32([0, 0, 1.2, 0]) * (OF_80 == 3)[:, None], "labels": LOGITS},
+    "objects of the size of the photo": {"pred_boxes": FULL, "logits": LOGITS},
+}
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_valid_boxes_are_not_rejected(name):
+    """Models without clipping, padded tensors, and small, cropped or enlarged photos have such boxes."""
+    outputs = (WIDE | TENSOR if "dets" in VALID[name] or "pred_boxes" in VALID[name] else {}) | VALID[name]
+    found = pp.detections(outputs)
+    assert len(found.boxes) > 0
+    assert (found.boxes[:, :2] < found.boxes[:, 2:]).all()
+
+
 RAW_DETR = {
     "transformers": {
         "pred_boxes": CENTERS,
@@ -190,7 +230,7 @@ RAW_DETR = {
 
 @pytest.mark.parametrize("model", RAW_DETR)
 def test_the_outputs_of_the_decoder_are_used(model):
-    found = pp.detections(RAW_DETR[model] | WIDE | {"image_size": np.int32([640, 640])})
+    found = pp.detections(RAW_DETR[model] | WIDE | TENSOR)
     expected = pp.detections(named((640, 640)) | WIDE)
     assert len(found.boxes) > 20
     assert found.boxes == pytest.approx(expected.boxes, abs=1e-2)

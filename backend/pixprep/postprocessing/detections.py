@@ -24,13 +24,27 @@ from pixprep.postprocessing.coordinates import (
     points_to_tensor,
     quads_of,
 )
-from pixprep.postprocessing.forms import CANDIDATES, PADDING, Found, Given, Rows, Task, read
+from pixprep.postprocessing.forms import (
+    CANDIDATES,
+    MAX_NORMALIZED,
+    PADDING,
+    Found,
+    Given,
+    Rows,
+    Task,
+    are_normalized,
+    are_ordered,
+    read,
+)
 
 Array = npt.NDArray[Any]
 GEOMETRY_OUTPUTS = ("transform", "original_size")
 """Names of the pipeline's outputs that map coordinates back to the photo."""
 _MANY_ROWS = 200
-"""Number of boxes, such as RT-DETR's 300, from which boxes are expected to be spread over the whole tensor."""
+"""Number of boxes, such as RT-DETR's 300, from which boxes in pixels of the photo are expected to cover the photo."""
+_MAX_OUTSIDE = 0.1
+"""Maximum fraction of boxes whose center is outside of the image, and the distance of such a center from the image as a
+fraction of its side. A model without clipping returns a few such boxes with low scores."""
 _STRIDE = 4
 """Number of tensor pixels per axis for one pixel of Ultralytics' mask prototypes."""
 SIZE_OUTPUT = "image_size"
@@ -161,9 +175,10 @@ def detections(
         raise lost
     size = outputs["original_size"] if targets is None else targets[::-1]
     transform = np.array([1, 1, 0, 0]) if found.is_of_photo else outputs["transform"]
-    if found.is_final:
-        _check_pixels(found, transform, size, sides)
-    rows = found.rows.of(_kept(found.rows, score, 1.0 if found.is_final else overlap, most))
+    if not found.is_scaled:
+        _check_pixels(found, transform, size, sides, score)
+    candidates = found.rows if found.rows.boxes.shape[1] == 5 else found.rows.of(are_ordered(found.rows.boxes))
+    rows = candidates.of(_kept(candidates, score, 1.0 if found.is_final else overlap, most))
     prototypes = found.prototypes
     quads = points = None
     if rows.boxes.shape[1] == 5:
@@ -186,37 +201,56 @@ def detections(
     return Detections(boxes, rows.scores, rows.classes, quads, points, rows.maps, motion, (height, width))
 
 
-def _check_pixels(found: Found, transform: Array, size: Array, sides: Array | None) -> None:
-    """Raise a PixprepError if boxes seem to be in pixels of the photo instead of the tensor, or the reverse.
+def _check_pixels(found: Found, transform: Array, size: Array, sides: Array | None, score: float) -> None:
+    """Raise a PixprepError if boxes seem to be normalized, or in pixels of the photo instead of the tensor.
 
     The center of a box is inside the image, because torchvision clips boxes, and the center of a DETR's box is
-    normalized by a sigmoid.
+    normalized by a sigmoid. A model without clipping may return a few other boxes, which are tolerated.
 
     Args:
         found: Candidates.
         transform: Mapping from the photo to the tensor; the identity if the boxes are in pixels of the photo.
         size: Height and width of the photo.
         sides: Height and width of the tensor. None: they are estimated from ``transform``, with symmetric padding or a
-            square tensor.
+            square tensor. Boxes with a low score are then ignored, because they can be in other padding.
+        score: Minimum score of the detections.
     """
-    rows = found.rows.of((found.rows.scores > 0) & (found.rows.classes != PADDING))
-    middles = rows.boxes[:, :2] if rows.boxes.shape[1] == 5 else (rows.boxes[:, :2] + rows.boxes[:, 2:]) / 2
-    ends, photo = middles.max(axis=0, initial=0), np.array(size[::-1], np.float64)
+    photo, boxes = np.array(size[::-1], np.float64), found.rows.boxes[:, :4]
     corners = points_to_tensor(np.array([[0, 0], [1, 0], [0, 1], [1, 1]]) * photo, transform)
     shown = corners.max(axis=0) + corners.min(axis=0).clip(0)
     limit = photo if found.is_of_photo else np.full(2, shown.max()) if sides is None else np.array(sides[::-1])
-    what = f"the centers of the boxes reach x = {ends[0]:.0f}, y = {ends[1]:.0f}"
-    if found.is_of_photo and (ends > limit * 1.02 + 1).any():
+    if are_normalized(boxes) and limit.max() > MAX_NORMALIZED:
         raise PixprepError(
-            f"{what}, but the photo has {photo[0]:.0f} x {photo[1]:.0f} pixels: original_size must be (height, width), "
-            f"and {TARGET_SIZES} (width, height)"
+            f"unsupported outputs (coordinates of at most {boxes.max():g}): expected boxes in pixels of the "
+            f"{'photo' if found.is_of_photo else 'tensor'} (the coordinates seem to be normalized)"
         )
-    is_smaller = len(middles) >= _MANY_ROWS and (ends <= photo).all() and (1.25 * photo < corners.max(axis=0)).all()
-    if not found.is_of_photo and ((ends > limit * 1.02 + 1).any() or is_smaller):
+    is_sure = found.is_of_photo or sides is not None
+    scores = found.rows.scores
+    is_judged = (scores > 0 if is_sure else scores >= score) & (found.rows.classes != PADDING)
+    if not found.is_final or not is_judged.any():
+        return
+    boxes = boxes[is_judged]
+    middles = boxes[:, :2] if found.rows.boxes.shape[1] == 5 else (boxes[:, :2] + boxes[:, 2:]) / 2
+    ends = middles.max(axis=0)
+    is_outside = (middles > limit * (1 + _MAX_OUTSIDE) + 1).any(axis=1).mean() > _MAX_OUTSIDE
+    what = f"the centers of the boxes reach x = {ends[0]:.0f}, y = {ends[1]:.0f}"
+    if found.is_of_photo:
+        if is_outside:
+            raise PixprepError(
+                f"{what}, but the photo has {photo[0]:.0f} x {photo[1]:.0f} pixels: original_size must be (height, "
+                f"width), and {TARGET_SIZES} (width, height)"
+            )
+        return
+    covers_photo = ((ends <= photo) & (ends >= 0.9 * photo) & (middles.min(axis=0) <= 0.1 * photo)).all()
+    is_half = sides is not None and (2 * photo <= np.minimum(limit, corners.max(axis=0))).all()
+    is_smaller = is_half and covers_photo and len(np.unique(middles, axis=0)) >= _MANY_ROWS
+    if is_smaller or (is_outside and (is_sure or (ends <= photo * (1 + _MAX_OUTSIDE)).all())):
+        about = "" if is_sure else "about "
+        fix = "" if is_sure else "; if they are in pixels of the tensor, add the op image_size before tensor"
         raise PixprepError(
-            f"{what}, the tensor has about {limit[0]:.0f} x {limit[1]:.0f} pixels, and the photo "
+            f"{what}, the tensor has {about}{limit[0]:.0f} x {limit[1]:.0f} pixels, and the photo "
             f"{photo[0]:.0f} x {photo[1]:.0f}: the boxes seem to be in pixels of the photo; RT-DETR and D-FINE return "
-            f"such boxes if they have the input {TARGET_SIZES}: pass this array (width, height) to detections"
+            f"such boxes if they have the input {TARGET_SIZES}: pass this array (width, height) to detections{fix}"
         )
 
 

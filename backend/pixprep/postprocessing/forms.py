@@ -13,13 +13,16 @@ from pixprep.plan.boxes import F32, convert
 
 Array = npt.NDArray[Any]
 Task = Literal["detect", "segment", "pose", "obb"]
-_IN_PIXELS = "boxes in pixels of the tensor (the coordinates seem to be normalized)"
 CANDIDATES = 1000
 """Maximum number of candidates for non-maximum suppression. The candidates with the highest scores are used."""
-_MAX_NORMALIZED = 1.5
+MAX_NORMALIZED = 1.5
 """Maximum normalized coordinate of a corner: a DETR's box whose center is on the edge may be as wide as the image."""
 _MANY = 10
 """Minimum number of boxes from which their format is inferred."""
+_MAX_FAULTY = 0.1
+"""Maximum fraction of boxes with right < left or bottom < top, which a model that predicts distances may return."""
+_MIN_OUTSIDE = 0.25
+"""Minimum fraction of boxes that begin or end outside of the image, if their corners are read as centers and sizes."""
 _DETR_NAMES = (("pred_boxes", "logits"), ("pred_boxes", "pred_logits"), ("dets", "labels"))
 """Names of the normalized boxes and of the logits. transformers' RT-DETR has further outputs with boxes and logits of
 its encoder. The last pair is that of RF-DETR's export."""
@@ -72,12 +75,14 @@ class Found(NamedTuple):
         prototypes: Mask prototypes (m, height, width) of an Ultralytics export, or None.
         is_final: Whether the model includes NMS, or does not need it.
         is_of_photo: Whether the boxes are in pixels of the photo instead of the tensor.
+        is_scaled: Whether the model returns normalized boxes, so that ``rows`` are known to be in pixels of the tensor.
     """
 
     rows: Rows
     prototypes: Array | None = None
     is_final: bool = True
     is_of_photo: bool = False
+    is_scaled: bool = False
 
 
 class Form(NamedTuple):
@@ -122,7 +127,8 @@ def _tensorflow(outputs: Mapping[str, Array], given: Given) -> Found | None:
     boxes, scores, classes, *count = (outputs[name] for name in names if name in outputs)
     most = int(count[0].ravel()[0]) if count else len(scores)
     corners = _scaled(boxes.reshape(-1, 4)[:most, [1, 0, 3, 2]], given, "detection_boxes")
-    return _rows(corners, scores.ravel()[:most], classes.ravel()[:most], "detection_boxes")
+    found = _rows(corners, scores.ravel()[:most], classes.ravel()[:most], "detection_boxes")
+    return found._replace(is_scaled=True)
 
 
 def _efficient_nms(outputs: Mapping[str, Array], _given: Given) -> Found | None:
@@ -159,7 +165,7 @@ def _detr(outputs: Mapping[str, Array], given: Given) -> Found | None:
         best = np.argsort(-scores, axis=None, kind="stable")[: max(len(scores), CANDIDATES)]
         queries, classes = np.unravel_index(best, scores.shape)
     corners = _scaled(convert(places[queries], "cxcywh", "xyxy"), given, boxes[0])
-    return _rows(corners, scores[queries, classes], classes, boxes[0])
+    return _rows(corners, scores[queries, classes], classes, boxes[0])._replace(is_scaled=True)
 
 
 def _scrfd(outputs: Mapping[str, Array], given: Given) -> Found | None:
@@ -232,13 +238,12 @@ def _only(outputs: Mapping[str, Array]) -> Array | None:
 def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
     """Return the candidates, or None if they are not valid.
 
-    They are not valid if a box has its corners in the wrong order, a score is outside the range 0 to 1, or a class is
-    not a class index.
+    They are not valid if boxes have their corners in the wrong order, a score is outside the range 0 to 1, or a class
+    is not a class index.
     """
-    is_ordered = (boxes[:, :2] <= boxes[:, 2:]).all()
     are_scores = ((scores >= 0) & (scores <= 1)).all()
     are_classes = ((classes == classes.round()) & (classes >= PADDING)).all()
-    if not (is_ordered and are_scores and are_classes) or _are_normalized(boxes):
+    if not (_are_corners(boxes) and are_scores and are_classes):
         return None
     return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
 
@@ -249,11 +254,9 @@ def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
     Raises:
         PixprepError: A score is not from 0 to 1, a class is not an integer, or a box is not valid.
     """
-    if not ((scores >= 0) & (scores <= 1)).all() or (classes != classes.round()).any() or _are_normalized(boxes):
-        raise PixprepError(
-            f"unsupported outputs ({name}): expected scores from 0 to 1, integer classes, and {_IN_PIXELS}"
-        )
-    if (boxes[:, :2] > boxes[:, 2:]).any():
+    if not ((scores >= 0) & (scores <= 1)).all() or (classes != classes.round()).any():
+        raise PixprepError(f"unsupported outputs ({name}): expected scores from 0 to 1 and integer classes")
+    if not _are_corners(boxes):
         raise PixprepError(
             f"unsupported outputs ({name}): expected boxes as corners (xyxy), but a box has right < left or bottom < "
             "top"
@@ -281,7 +284,8 @@ def _scaled(boxes: F32, given: Given, name: str) -> F32:
         PixprepError: The boxes are not normalized, or the size of the tensor is not known.
     """
     sides = _sides(given, f"{name} are normalized")
-    if boxes.max(initial=0) > _MAX_NORMALIZED:
+    ends = boxes[boxes.any(axis=1), 2:]
+    if len(ends) and np.median(ends) > MAX_NORMALIZED:
         raise PixprepError(
             f"unsupported outputs ({name}): expected normalized boxes, but the maximum coordinate is {boxes.max():g}"
         )
@@ -292,10 +296,13 @@ def _check_centers(boxes: F32, name: str) -> None:
     """Raise a PixprepError if boxes (n, 4) that should be cxcywh seem to be corners.
 
     Corners satisfy x1 <= x2 and y1 <= y2, but few boxes satisfy cx <= w and cy <= h. Boxes are rejected if all of them
-    satisfy these conditions, and if one of them, interpreted as cxcywh, would begin clearly outside of the image.
+    satisfy these conditions, and if many of them, interpreted as cxcywh, would begin or end clearly outside of the
+    image.
     """
-    is_ordered = len(boxes) >= _MANY and (boxes[:, :2] <= boxes[:, 2:]).all()
-    if is_ordered and (boxes[:, :2] - boxes[:, 2:] / 2).min() < -0.1 * boxes.max():
+    begins, ends = boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2
+    side = boxes.max(initial=0)
+    is_outside = ((begins < -0.1 * side) | (ends > 1.1 * side)).any(axis=1)
+    if len(boxes) >= _MANY and are_ordered(boxes).all() and is_outside.mean() >= _MIN_OUTSIDE:
         raise PixprepError(
             f"unsupported outputs ({name}): expected the center and the size of each box (cxcywh), not corners (xyxy)"
         )
@@ -318,8 +325,7 @@ def _named(outputs: Mapping[str, Array]) -> Rows:
             outputs.keys() - {"boxes", "scores", "labels", "keypoints", "masks"},
             "only boxes, scores, labels, keypoints and masks",
         ),
-        (boxes.shape != (count, 4) or (boxes[:, :2] > boxes[:, 2:]).any(), "boxes [n, 4]: left, top, right, bottom"),
-        (_are_normalized(boxes), _IN_PIXELS),
+        (boxes.shape != (count, 4) or not _are_corners(boxes), "boxes [n, 4]: left, top, right, bottom"),
         (count < 0 or not ((scores >= 0) & (scores <= 1)).all(), "scores [n] of 0 to 1"),
         (labels is not None and (labels.shape != (count,) or labels.dtype.kind not in "iu"), "labels [n], integers"),
         (labels is not None and labels.min(initial=0) < PADDING, "labels of at least 0, or -1 in padding rows"),
@@ -337,9 +343,20 @@ def _named(outputs: Mapping[str, Array]) -> Rows:
     return Rows(boxes.astype(np.float32), scores.astype(np.float32), classes, points, masks)
 
 
-def _are_normalized(boxes: Array) -> bool:
-    """Return whether boxes seem to be normalized. Boxes that are all 0 are empty rows."""
-    return bool(0 < boxes[:, :4].max(initial=0) <= _MAX_NORMALIZED)
+def are_normalized(boxes: Array) -> bool:
+    """Return whether boxes (n, 4) seem to be normalized. Boxes that are all 0 are empty rows."""
+    return bool(0 < boxes.max(initial=0) <= MAX_NORMALIZED and boxes.min() >= 1 - MAX_NORMALIZED)
+
+
+def are_ordered(boxes: Array) -> npt.NDArray[np.bool_]:
+    """Return for each of the boxes (n, 4) whether left <= right and top <= bottom."""
+    ordered: npt.NDArray[np.bool_] = (boxes[:, :2] <= boxes[:, 2:4]).all(axis=1)
+    return ordered
+
+
+def _are_corners(boxes: Array) -> bool:
+    """Return whether boxes (n, 4) are corners, xyxy, except for a few faulty boxes."""
+    return not len(boxes) or bool((~are_ordered(boxes)).mean() <= _MAX_FAULTY)
 
 
 def _miss_centers(boxes: Array, masks: Array) -> bool:
@@ -380,9 +397,8 @@ def _exported(
     if is_known:
         scores, classes = middle if is_finished else (middle.max(axis=0), middle.argmax(axis=0))
         if not is_finished and task != "obb":
-            _check_centers(boxes, f"{list(output.shape)}")
             boxes = convert(boxes, "cxcywh", "xyxy")
-        is_ordered = task == "obb" or bool((boxes[:, :2] <= boxes[:, 2:]).all())
+        is_ordered = task == "obb" or _are_corners(boxes)
         are_classes = (classes == classes.round()) & (classes >= PADDING)
         is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
     if not is_known or (task == "pose" and extra % dims):
@@ -391,13 +407,13 @@ def _exported(
             f"{task}: pass the task of the export (pose for YOLO-pose, obb for YOLO-obb, segment for YOLO-seg); for "
             "other detectors, decode the outputs as their package does"
         )
+    if not is_finished and task != "obb":
+        _check_centers(fields[:4].T, f"{list(output.shape)}")
     if is_open and not is_finished and len(middle) > 1 and (middle[-1] >= _LOW_SCORE).mean() > 0.5:
         raise PixprepError(
             f"the last row of {list(output.shape)} may contain scores of a class or angles of rotated boxes: pass "
             'task="detect" or task="obb"'
         )
-    if _are_normalized(boxes):
-        raise PixprepError(f"unsupported output {list(output.shape)}: expected {_IN_PIXELS}")
     rows = Rows(boxes, scores, classes.astype(np.int64))
     if task == "obb":
         rows = rows._replace(boxes=np.concatenate([boxes, rest], axis=1))
