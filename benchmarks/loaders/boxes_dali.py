@@ -36,6 +36,7 @@ def prepare(folder: Path, threads: int, workers: int) -> Iterator[tuple[Any, Any
             bbox_layout="xyXY",
             allow_no_crop=True,
             num_attempts=40,
+            all_boxes_above_threshold=False,  # as in SSD; the default rejects more windows, so that more is decoded
         )
         image = fn.decoders.image_slice(encoded, begin, size, jpeg_fancy_upsampling=True)
         image = fn.resize(image, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR, antialias=True)
