@@ -52,6 +52,19 @@ def test_a_definition_becomes_a_file_that_runs(folder, pixprep, source, origin):
     assert isinstance(tensor, np.ndarray), tensor
 
 
+@pytest.mark.parametrize("name", ["VitPoseImageProcessor", "Qwen2VLImageProcessor", "Owlv2ImageProcessorPil"])
+def test_a_pipeline_that_cannot_be_verified_is_explained_next(folder, pixprep, name):
+    fields = {"image_processor_type": name}
+    (folder / "own.json").write_text(json.dumps(fields))
+    options = ("--option", "backend=pil") if name.endswith("Pil") else ()
+    code, _, err = pixprep("import", "transformers:own.json", "own_pipeline.json", *options)
+    assert code == 0
+    assert err.splitlines()[-1] == "next  pixprep explain own_pipeline.json"
+    code, _, err = pixprep("verify", "own_pipeline.json")
+    assert code != 0
+    assert "cannot be verified" in err
+
+
 def test_options_are_passed_to_the_importer_and_force_overwrites_a_file(pixprep):
     assert pixprep("import", "vit", "pil.json", "--option", "backend=pil")[0] == 0
     assert pp.load("pil.json").origin.profile == "pillow"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pixprep.cli.arguments import ImporterOptions, Photo
-from pixprep.errors import PixprepError, shown
+from pixprep.errors import PipelineError, PixprepError, shown
 from pixprep.options import Shell
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def run(
     from pixprep.cli.files import preview, preview_lines, read_photo
     from pixprep.cli.output import pixprep_command, say
     from pixprep.files import named
+    from pixprep.importers.verify.comparison import reject_unverifiable
 
     if file.exists() and not force:
         raise PixprepError(f"{file} already exists: choose a different file, or pass --force to overwrite it")
@@ -72,7 +73,12 @@ def run(
             words = f"the pipeline contains Ultralytics' preprocessing only; {line} (docs/detection.md)"
             say(f"{origin.name}: {shown(words)}", file=sys.stderr)
     preview(photo, lambda encoded: preview_lines(pipeline, encoded))
-    say(f"next  {pixprep_command()} verify {shlex.quote(str(file))}", file=sys.stderr)
+    try:
+        reject_unverifiable(pipeline.for_serving().for_photos())
+        command = "verify"
+    except PipelineError:
+        command = "explain"
+    say(f"next  {pixprep_command()} {command} {shlex.quote(str(file))}", file=sys.stderr)
     return 0
 
 
