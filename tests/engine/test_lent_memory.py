@@ -2,6 +2,8 @@
 
 import gc
 import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,16 @@ def test_arrays_that_outlive_their_device_keep_no_other_memory():
     del device
     del other
     assert mapped() < before + used.nbytes * 3 // 2
+
+
+def test_an_array_that_is_deleted_at_the_exit_of_python_causes_no_message():
+    code = """import sys
+from pixprep.engine.cpu import Cpu
+device = Cpu(1)
+sys.modules["both"] = device, device.empty((1 << 20,), "uint8")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def mapped():

@@ -53,7 +53,8 @@ class _Spare(dict[tuple[int, int], npt.NDArray[np.uint8]]):
 
     def keep(self, memory: npt.NDArray[np.uint8]) -> None:
         """Keep unused memory, and free the oldest memory beyond the limit."""
-        self[len(memory), memory.ctypes.data] = memory
+        address = memory.__array_interface__["data"][0]  # `memory.ctypes` would import a module, also at Python's exit
+        self[len(memory), address] = memory
         keys = list(self)
         excess = sum(size for size, _ in keys) - _MAX_REUSED
         for key in keys:
