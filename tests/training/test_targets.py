@@ -166,6 +166,18 @@ def test_an_alpha_matte_is_transformed_with_its_photo(kind, tmp_path):
     assert len(np.unique(batch["target"])) > 30
 
 
+@pytest.mark.parametrize("kind", ["gray and alpha", "own alpha"])
+def test_a_chain_selects_the_alpha_channel_once(kind, tmp_path):
+    path, alpha, fields = matte(kind, tmp_path)
+    target = pp.target(field="alpha", dtype="uint8", **fields)
+    pipeline = pp.Pipeline([pp.decode(), pp.center_crop(40), target, pp.tensor("uint8")]).for_training()
+    chain = pp.Chain([[pp.random_flip(p=0.5)], pp.Mosaic(height=HEIGHT, p=1.0, fill=0), [pp.center_crop(HEIGHT)]])
+    with pp.Loader([{"image": path, "alpha": alpha}] * 4, pipeline, batch_size=4, threads=1, mix=chain) as loader:
+        batch = next(iter(loader))
+    assert np.array_equal(batch["target"][:, 0], batch["tensor"][:, 0])
+    assert len(np.unique(batch["target"])) > 30
+
+
 def deep_png(values):
     """Return a PNG of big-endian samples with 16 bits, (height, width, channels)."""
     rows = b"".join(b"\0" + row.tobytes() for row in values.astype(">u2"))

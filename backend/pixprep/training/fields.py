@@ -162,6 +162,10 @@ def run_annotated(
         The batch, and the transformed annotations of each sample.
     """
     plan = engine.plan
+    if not is_original and any(each.kind == "alpha" for each in plan.targets.values()):
+        # the first stage of the chain has already selected the alpha channel
+        values = {name: replace(each, kind="values") for name, each in plan.targets.items() if each.kind == "alpha"}
+        plan = replace(plan, annotations={**plan.annotations, **values})
     is_late = engine.lanes > 1 and bool(plan.masks or plan.targets)
     drawn = plan.draw(seed=seed, epoch=epoch, indices=[sample.index for sample in samples], attempts=attempts)
     made = []
