@@ -204,7 +204,8 @@ def explained(elsewhere: Mapping[str, str], positional: str) -> Callable[[F], F]
             for name in named:
                 if name not in signature.parameters:
                     known = [each.name for each in parameters]
-                    fix = elsewhere.get(name) or meant(name, known) or f"the arguments are {', '.join(known)}"
+                    near = meant(name, known)
+                    fix = elsewhere.get(name) or (f"use {near}" if near else f"the arguments are {', '.join(known)}")
                     raise TypeError(f'{class_name}: no argument "{name}": {fix}')
             try:
                 signature.bind(*args, **named)

@@ -96,7 +96,7 @@ MISTAKES = [
     ),
     (lambda: loader(drop_last=True), 'Loader: no argument "drop_last": use last="drop", "short" or "pad"'),
     (lambda: loader(sampler=None), 'no argument "sampler": use weights, shares, repeats or group_by, or'),
-    (lambda: loader(batchsize=4), 'Loader: no argument "batchsize": batch_size'),
+    (lambda: loader(batchsize=4), 'Loader: no argument "batchsize": use batch_size'),
     (
         lambda: loader(collate_fn=None),
         'no argument "collate_fn": batches are already collated; select their contents with loader.torch',
@@ -110,7 +110,7 @@ MISTAKES = [
     (lambda: pp.CopyPaste(probability=0.5), 'CopyPaste: no argument "probability": the arguments are p, recent'),
     (pp.Engine, "Engine: missing a required argument: 'pipeline': write Engine(pipeline)"),
     (lambda: pp.Engine(PIPELINE, 4), "arguments after the pipeline are keyword-only: write threads=4"),
-    (lambda: pp.Engine(PIPELINE, num_threads=4), 'Engine: no argument "num_threads": threads'),
+    (lambda: pp.Engine(PIPELINE, num_threads=4), 'Engine: no argument "num_threads": use threads'),
     (lambda: pp.Chain([], close_mosaic=10), 'Chain: no argument "close_mosaic": use until, the number of all epochs'),
     # Wrong sources and samples.
     (lambda: pp.read.files("trian"), "trian: no such folder"),
