@@ -46,11 +46,11 @@ def main(name: str, folder: str, threads: int) -> None:
 
 
 def _facts(images: Any, targets: Any) -> dict[str, Any]:
-    """Return the facts about a batch that ``train.check`` verifies."""
+    """Return the facts about a batch that ``train.check`` verifies. Labels have the shape (64,), or (64, 1) in DALI."""
     values = np.asarray(images)
     facts = {"shape": values.shape, "labels": len(targets), "dtype": str(values.dtype)}
     moments = {"mean": float(values.mean()), "std": float(values.std())}
-    return {**facts, **moments, **({"fit": fit(values, targets)} if np.ndim(targets[0]) else {})}
+    return {**facts, **moments, **({"fit": fit(values, targets)} if np.ndim(targets[0]) > 1 else {})}
 
 
 def fit(images: np.ndarray, targets: Any) -> float:
