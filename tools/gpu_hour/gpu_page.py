@@ -44,10 +44,12 @@ OPS_OF_CPU = (
 )
 """Ops on pixel values without a CUDA kernel."""
 FALLBACKS = (
-    'With `device="gpu"`, the CPU runs a pipeline that contains one of the ops {}, the field `luma` of `normalize`, '
-    '`reducing_gap`, `"alpha": "keep"` of `decode`, `"thumbnail_of": "values"`, a bfloat16 tensor after a resize '
-    'without rounding to pixel values (such as `"like": "tensorflow"`), or a custom operator. The CPU then decodes the '
-    "images and computes all tensors. Their values equal those of a CPU engine, and the tensors are copied to the GPU. "
+    'With `device="gpu"`, the CPU runs a pipeline that contains one of the following parts: the ops {} and {}, the '
+    'field `luma` or `"scale": "standardize"` of `normalize`, `reducing_gap`, `"like": "scipy"` of a resize, '
+    '`"numbered": true` of `patches`, `"alpha": "keep"` of `decode`, `"thumbnail_of": "values"`, a bfloat16 tensor '
+    'after a resize without rounding to pixel values (such as `"like": "tensorflow"`), or a custom operator. The CPU '
+    "then decodes the images and computes all tensors. Their values equal those of a CPU engine, and the tensors are "
+    "copied to the GPU. "
     "`explain` and the log of the engine name the parts of the pipeline that require this. All other pipelines, "
     "including those with patches, tiles and slices, run on the GPU. The host computes sizes, grids, counts and masks, "
     "which remain in its memory. It also computes optical flow, and decodes the images that nvImageCodec does not "
@@ -114,8 +116,9 @@ def page(rows: Sequence[Row]) -> str:
     """Return the text of the page."""
     parts = [*_wrong(rows), *_forecasts(rows), *_pixels(rows), *_steps(rows)]
     parts = parts if rows else [fill(NOT_RUN, LINE), *_forecasts(rows)]
-    ops = FALLBACKS.format(", ".join(f"`{name}`" for name in sorted(OPS_OF_CPU)))
-    parts += ["## Pipelines that run on the CPU", fill(ops, LINE, break_on_hyphens=False)]
+    *ops, last = (f"`{name}`" for name in sorted(OPS_OF_CPU))
+    text = FALLBACKS.format(", ".join(ops), last)
+    parts += ["## Pipelines that run on the CPU", fill(text, LINE, break_on_hyphens=False)]
     return "\n\n".join(["# On a GPU", fill(HEAD, LINE), *parts]) + "\n"
 
 
