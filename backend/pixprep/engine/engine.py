@@ -489,7 +489,8 @@ class Engine:
     def trim(self) -> None:
         """Free the memory that is cached for the next batch, for example before a long pause.
 
-        Any thread may call this method.
+        On the CPU, the engine keeps at most 512 MiB of the tensors that have been deleted, besides the buffers of its
+        threads. Any thread may call this method.
         """
         self._device.trim()
 
