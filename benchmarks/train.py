@@ -28,7 +28,7 @@ from typing import IO, Any
 
 import measure
 import numpy as np
-from loaders import BATCH, SIDE
+from loaders import BATCH, SIDE, TASKS, task_of
 from measure import say
 from PIL import Image, ImageFilter
 from workloads import MIXED, WORKLOADS, Workload, make, real_photos
@@ -37,8 +37,6 @@ FOLDER = Path(__file__).parent
 ENVIRONMENTS = (".venv", ".venv-training", ".venv-parity", ".venv-tensorflow")
 CONTENDERS = sorted(path.stem for path in (FOLDER / "loaders").glob("[!_]*.py"))
 OURS = ("pixprep_loader", "colour_pixprep", "masks_pixprep", "boxes_pixprep")
-TASKS = {"": "", "colour": ", colours", "masks": ", masks", "boxes": ", boxes"}
-"""Suffix of a cell's title for each task. The names of a task's contenders begin with the name of the task."""
 PHOTOS = 256
 BATCHES = 8  # number of batches per round, which is two epochs
 TRIED = 2  # number of batches for each number of workers
@@ -171,12 +169,6 @@ def check(name: str, found: dict[str, Any], expected: dict[str, Any] | None) -> 
         raise AbsentError(f"not timed: {name} returns {found['dtype']}")
     if expected and (abs(found["mean"] - expected["mean"]) > 0.3 or not 0.7 < found["std"] / expected["std"] < 1.4):
         raise AbsentError(f"not timed: the mean is {found['mean']:.2f} and the standard deviation {found['std']:.2f}")
-
-
-def task_of(name: str) -> str:
-    """Return the task of a contender, which is a key of ``TASKS``."""
-    first = name.partition("_")[0]
-    return first if first in TASKS else ""
 
 
 def best(python: Path, name: str, folder: Path, threads: int, stack: ExitStack) -> Group:

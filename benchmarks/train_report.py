@@ -9,7 +9,8 @@ from textwrap import fill
 from typing import Any
 
 import measure
-from train import OURS, task_of
+from loaders import task_of
+from train import OURS
 
 RESULTS = Path(__file__).parent / "results"
 PAGE = measure.ROOT / "docs" / "performance-training.md"

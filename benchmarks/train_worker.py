@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from loaders import task_of
 
 
 def main(name: str, folder: str, threads: int) -> None:
@@ -39,18 +40,18 @@ def main(name: str, folder: str, threads: int) -> None:
         for images, targets in islice(prepared[str(argument)], asked["count"]):
             now = perf_counter()
             taken.append(now - start)
-            facts = facts or _facts(images, targets)
+            facts = facts or _facts(task_of(name), images, targets)
             start = perf_counter()
         answers.write(json.dumps({"taken": taken, "versions": versions, **facts}) + "\n")
         answers.flush()
 
 
-def _facts(images: Any, targets: Any) -> dict[str, Any]:
-    """Return the facts about a batch that ``train.check`` verifies. Labels have the shape (64,), or (64, 1) in DALI."""
+def _facts(task: str, images: Any, targets: Any) -> dict[str, Any]:
+    """Return the facts about a batch that ``train.check`` verifies."""
     values = np.asarray(images)
     facts = {"shape": values.shape, "labels": len(targets), "dtype": str(values.dtype)}
     moments = {"mean": float(values.mean()), "std": float(values.std())}
-    return {**facts, **moments, **({"fit": fit(values, targets)} if np.ndim(targets[0]) > 1 else {})}
+    return {**facts, **moments, **({"fit": fit(values, targets)} if task in ("masks", "boxes") else {})}
 
 
 def fit(images: np.ndarray, targets: Any) -> float:

@@ -27,3 +27,11 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDE, BATCH = 224, 64
 AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)
 JITTER = {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}
+TASKS = {"": "", "colour": ", colours", "masks": ", masks", "boxes": ", boxes"}
+"""Suffix of a cell's title for each task. The names of a task's contenders begin with the name of the task."""
+
+
+def task_of(name: str) -> str:
+    """Return the task of a contender, which is a key of ``TASKS``."""
+    first = name.partition("_")[0]
+    return first if first in TASKS else ""
