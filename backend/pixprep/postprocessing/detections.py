@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pixprep.errors import PixprepError
-from pixprep.plan.boxes import F32
+from pixprep.plan.boxes import F32, convert
 from pixprep.postprocessing.coordinates import (
     boxes_to_original,
     mask_to_original,
@@ -95,7 +95,7 @@ class Detections:
         if kind == "box":
             return self.boxes
         if kind in ("xywh", "xywh64"):
-            return np.hstack([self.boxes[:, :2], self.boxes[:, 2:] - self.boxes[:, :2]])
+            return convert(self.boxes, "xyxy", "xywh")
         if kind == "quad" and self.quads is not None:
             return self.quads[:, [2, 1, 0, 3]]  # ``quads_of`` begins with the lower right corner
         if kind == "quad":
@@ -154,7 +154,8 @@ def detections(
         torchvision's Faster R-CNN.
 
     Raises:
-        PixprepError: The form of the outputs is not supported; or it is ambiguous, and ``task`` must be passed.
+        PixprepError: The form of the outputs is not supported, or their values contradict it; or the form is ambiguous,
+            and ``task`` must be passed.
     """
     geometry = (*GEOMETRY_OUTPUTS, SIZE_OUTPUT, TARGET_SIZES)
     others = {name: array for name, array in outputs.items() if name not in geometry}

@@ -115,11 +115,6 @@ def _torchvision(outputs: Mapping[str, Array], given: Given) -> Found | None:
     return Found(_named(outputs), is_of_photo=given.is_of_photo)
 
 
-def _ultralytics(outputs: Mapping[str, Array], given: Given) -> Found:
-    rows, prototypes, is_finished = _exported(outputs, given.task, given.keypoints)
-    return Found(rows, prototypes, is_final=is_finished)
-
-
 def _tensorflow(outputs: Mapping[str, Array], given: Given) -> Found | None:
     names = ("detection_boxes", "detection_scores", "detection_classes", "num_detections")
     if not {*names[:3]} <= outputs.keys():
@@ -142,8 +137,7 @@ def _efficient_nms(outputs: Mapping[str, Array], _given: Given) -> Found | None:
 
 def _detr(outputs: Mapping[str, Array], given: Given) -> Found | None:
     names = next((pair for pair in _DETR_NAMES if {*pair} <= outputs.keys()), [*outputs])
-    boxes = [name for name in names if outputs[name].ndim == 2 and outputs[name].shape[1] == 4 and name != "logits"]
-    boxes = [name for name in boxes if "box" in name or name == "dets"]
+    boxes = [name for name in names if outputs[name].shape[1:] == (4,) and ("box" in name or name == "dets")]
     logits = [name for name in names if outputs[name].ndim == 2 and ("logit" in name or name == "labels")]
     if len(boxes) != 1 or len(logits) != 1 or len(outputs[boxes[0]]) != len(outputs[logits[0]]):
         return None
@@ -241,9 +235,7 @@ def _valid(boxes: Array, scores: Array, classes: Array) -> Found | None:
     They are not valid if boxes have their corners in the wrong order, a score is outside the range 0 to 1, or a class
     is not a class index.
     """
-    are_scores = ((scores >= 0) & (scores <= 1)).all()
-    are_classes = ((classes == classes.round()) & (classes >= PADDING)).all()
-    if not (_are_corners(boxes) and are_scores and are_classes):
+    if not (_are_corners(boxes) and _are_scored(scores, classes)):
         return None
     return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
 
@@ -252,16 +244,15 @@ def _rows(boxes: Array, scores: Array, classes: Array, name: str) -> Found:
     """Return the candidates. The caller has identified the form by the names or the shapes of the outputs.
 
     Raises:
-        PixprepError: A score is not from 0 to 1, a class is not an integer, or a box is not valid.
+        PixprepError: The candidates are not valid.
     """
-    if not ((scores >= 0) & (scores <= 1)).all() or (classes != classes.round()).any():
-        raise PixprepError(f"unsupported outputs ({name}): expected scores from 0 to 1 and integer classes")
-    if not _are_corners(boxes):
-        raise PixprepError(
-            f"unsupported outputs ({name}): expected boxes as corners (xyxy), but a box has right < left or bottom < "
-            "top"
-        )
-    return Found(Rows(boxes.astype(np.float32), scores.astype(np.float32), classes.astype(np.int64)))
+    found = _valid(boxes, scores, classes)
+    if found is None:
+        what = "boxes as corners (xyxy), but some boxes have right < left or bottom < top"
+        if not _are_scored(scores, classes):
+            what = "scores from 0 to 1, and class indices"
+        raise PixprepError(f"unsupported outputs ({name}): expected {what}")
+    return found
 
 
 def _sides(given: Given, why: str) -> F32:
@@ -354,6 +345,12 @@ def are_ordered(boxes: Array) -> npt.NDArray[np.bool_]:
     return ordered
 
 
+def _are_scored(scores: Array, classes: Array) -> bool:
+    """Return whether all scores are from 0 to 1, and all classes are class indices or ``PADDING``."""
+    are_classes = (classes == classes.round()) & (classes >= PADDING)
+    return bool(((scores >= 0) & (scores <= 1)).all() and are_classes.all())
+
+
 def _are_corners(boxes: Array) -> bool:
     """Return whether boxes (n, 4) are corners, xyxy, except for a few faulty boxes."""
     return not len(boxes) or bool((~are_ordered(boxes)).mean() <= _MAX_FAULTY)
@@ -368,14 +365,8 @@ def _miss_centers(boxes: Array, masks: Array) -> bool:
     return bool((middles > masks.shape[:0:-1]).any())
 
 
-def _exported(
-    outputs: Mapping[str, Array], task: Task | None, keypoints: tuple[int, int] | None
-) -> tuple[Rows, Array | None, bool]:
-    """Return the candidates of an Ultralytics export, its mask prototypes if any, and whether it includes NMS.
-
-    Raises:
-        PixprepError: The outputs are not those of an Ultralytics export.
-    """
+def _ultralytics(outputs: Mapping[str, Array], given: Given) -> Found:
+    task, keypoints = given.task, given.keypoints
     flat = [array for array in outputs.values() if array.ndim == 2]
     prototypes = [array for array in outputs.values() if array.ndim == 3]
     is_open = not task and not prototypes
@@ -398,9 +389,7 @@ def _exported(
         scores, classes = middle if is_finished else (middle.max(axis=0), middle.argmax(axis=0))
         if not is_finished and task != "obb":
             boxes = convert(boxes, "cxcywh", "xyxy")
-        is_ordered = task == "obb" or _are_corners(boxes)
-        are_classes = (classes == classes.round()) & (classes >= PADDING)
-        is_known = is_ordered and bool(((scores >= 0) & (scores <= 1) & are_classes).all())
+        is_known = (task == "obb" or _are_corners(boxes)) and _are_scored(scores, classes)
     if not is_known or (task == "pose" and extra % dims):
         raise PixprepError(
             f"the output of shape {list(output.shape)} does not contain boxes and scores from 0 to 1 for the task "
@@ -421,7 +410,7 @@ def _exported(
         rows = rows._replace(keypoints=rest.reshape(len(rest), -1, dims))
     elif task == "segment":
         rows = rows._replace(weights=rest)
-    return rows, prototypes[0] if prototypes else None, is_finished
+    return Found(rows, prototypes[0] if prototypes else None, is_final=is_finished)
 
 
 FORMS = (
