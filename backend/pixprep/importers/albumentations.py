@@ -21,7 +21,7 @@ from pixprep.importers.fields import Fields, error_prefix, opened, reading
 from pixprep.pipeline import ops
 from pixprep.pipeline.ops import Op
 from pixprep.pipeline.pipeline import Pipeline
-from pixprep.plan.output_plans import OF_EACH_BOX
+from pixprep.plan.output_plans import is_of_each_box
 from pixprep.spec import BoxFormat, Side
 
 log = logging.getLogger(__name__)
@@ -294,7 +294,7 @@ def _add_annotations(walk: Walk, fields: Fields) -> None:
                 why="must equal min_width, because the op boxes has the same minimum for width and height",
             )
             visible, area = boxes.number("min_visibility", 0.0), boxes.number("min_area", 0.0)
-        follow = tuple(name for name in labels if name not in OF_EACH_BOX and not name.startswith("box_"))
+        follow = tuple(name for name in labels if not is_of_each_box(name))
         op = ops.Boxes(form, is_normalized, min_size=min_size, min_visible=visible, min_area=area, follow=follow)
         walk.annotations += (op,)
     if fields.has("keypoint_params"):

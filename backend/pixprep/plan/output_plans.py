@@ -450,13 +450,13 @@ OutputPlan = TensorPlan | NumbersPlan | FlowPlan
 
 NO_ROW = -1
 """Value of the rows with which boxes, labels and points are padded."""
-OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
+_OF_EACH_BOX = ("labels", "ids", "area", "iscrowd", "difficult", "truncated", "visible", "points")
 """Fields of a sample that contain one value per box, in addition to fields with the prefix ``box_``."""
 
 
 def is_of_each_box(name: str) -> bool:
     """Return whether a field of a sample contains one value per box, according to its name."""
-    return name in OF_EACH_BOX or name.startswith("box_")
+    return name in _OF_EACH_BOX or name.startswith("box_")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -147,9 +147,11 @@ def _of_objects(fields: Mapping[str, Any], plan: Plan) -> list[str]:
     ``masks`` or ``points``.
     """
     moved = {each.field for each in plan.annotations.values()} & {"points", "masks"}
-    if moved and not plan.boxes:
+    if plan.boxes:
+        moved.update(_of_boxes(fields, plan))
+    elif moved:
         moved |= {name for name in fields if is_of_each_box(name) and name != "points"}
-    return [*dict.fromkeys([*_of_boxes(fields, plan), *(name for name in fields if name in moved)])]
+    return [name for name in fields if name in moved]
 
 
 def check_same_size(name: str, parts: Sequence[Part]) -> None:
