@@ -3,7 +3,6 @@ padding and normalization.
 """
 
 import io
-import struct
 import zlib
 
 import cv2
@@ -17,6 +16,7 @@ from pixprep.importers.verify import verify
 from pixprep.show.drawing import true_colours
 from pixprep.show.pictures import stages
 from pixprep.show.preview import preview
+from support import forged
 from support.compare import EQUAL, assert_close
 from support.images import noise, photo, png, save, scene
 from support.loading import loader
@@ -39,10 +39,6 @@ def tensor(encoded, *ops, last=PIXELS):
     return batch["tensor"][0].copy()
 
 
-def chunk(kind, data):
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
 def deep_png(samples, color_type, transparent=None, bits=16):
     """Encode samples (height, width, channels) as a PNG with ``bits`` per sample, and a tRNS chunk if requested."""
     height, width = samples.shape[:2]
@@ -51,10 +47,9 @@ def deep_png(samples, color_type, transparent=None, bits=16):
     else:
         each = (samples[:, :, 0, None] >> np.arange(bits - 1, -1, -1)) & 1
         rows = [np.packbits(row.reshape(-1)).tobytes() for row in each]
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0))
-    extra = b"" if transparent is None else chunk(b"tRNS", np.array(transparent, ">u2").tobytes())
-    data = chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows)))
-    return b"\x89PNG\r\n\x1a\n" + header + extra + data + chunk(b"IEND", b"")
+    extra = b"" if transparent is None else forged.chunk(b"tRNS", np.array(transparent, ">u2").tobytes())
+    data = forged.chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows)))
+    return forged.png(height, width, extra, data, depth=bits, color=color_type)
 
 
 FILES = {

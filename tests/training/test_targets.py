@@ -1,7 +1,6 @@
 """Tests that image-like targets are transformed with their image, for every dtype, size and format."""
 
 import random
-import struct
 import zlib
 from io import BytesIO
 
@@ -10,6 +9,7 @@ import pytest
 from PIL import Image
 
 import pixprep as pp
+from support import forged
 from support.images import png
 
 HEIGHT, WIDTH = 60, 80
@@ -181,11 +181,9 @@ def test_a_chain_selects_the_alpha_channel_once(kind, tmp_path):
 def deep_png(values):
     """Return a PNG of big-endian samples with 16 bits, (height, width, channels)."""
     rows = b"".join(b"\0" + row.tobytes() for row in values.astype(">u2"))
-    color = {1: 0, 2: 4, 3: 2, 4: 6}[values.shape[2]]
-    header = struct.pack(">IIBBBBB", values.shape[1], values.shape[0], 16, color, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    body = b"".join(struct.pack(">I", len(c)) + n + c + struct.pack(">I", zlib.crc32(n + c)) for n, c in chunks)
-    return b"\x89PNG\r\n\x1a\n" + body
+    height, width, channels = values.shape
+    color = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    return forged.png(height, width, forged.chunk(b"IDAT", zlib.compress(rows)), depth=16, color=color)
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
