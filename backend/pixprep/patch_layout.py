@@ -131,7 +131,7 @@ class PatchLayout:
 
     def blocks(self, tensor: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a view (patches, frames, channels, rows, columns) of a C-contiguous tensor of patches."""
-        tensor = tensor[:, self._prefix :] if self.is_numbered else tensor
+        tensor = tensor[:, self._prefix :]
         count, frames, channels, size = len(tensor), self.frames, self.channels, self.size
         if self.layout == "chw":
             view = tensor.reshape(count, channels, frames, *size).swapaxes(1, 2)

@@ -320,7 +320,7 @@ class ImageProcessor:
             raise PipelineError(f"{form}: {error}") from None
         if short := [row for each in rows for row in each if len(row) != 4]:
             raise PipelineError(f"{form}, not {short[0]}")
-        dtypes = set().union(*map(_dtypes, boxes))
+        dtypes = _dtypes([*boxes])
         if not (dtypes <= _SINGLE or dtypes <= _DOUBLE):
             raise self._unsupported(f"boxes with values of type {' and '.join(sorted(dtypes))}")
         dtype = np.float32 if dtypes and dtypes <= _SINGLE else np.float64

@@ -25,13 +25,8 @@ from pixprep.spec import FAR, Bound, Color, ImageSpec, InputKind, InputSpec, Mat
 
 Rows = tuple[tuple[float, ...], ...]
 """Rows of a matrix, or points (x, y)."""
-_KINDS: dict[str, InputKind] = {
-    "matrix": "matrix",
-    "homography": "homography",
-    "quad": "quad",
-    "points": "points",
-    "box": "box",
-}
+_FIELDS: tuple[InputKind, ...] = ("matrix", "homography", "quad", "points", "box")
+"""Fields that may specify the region. Each one has the name of the kind of its input."""
 _SHAPES = {
     "matrix": ((2, 3), "2 rows of 3 numbers"),
     "homography": ((3, 3), "3 rows of 3 numbers"),
@@ -130,7 +125,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
     inverse_map: bool | None = None
 
     def check(self) -> None:
-        given = [field for field in _KINDS if getattr(self, field) is not None]
+        given = [field for field in _FIELDS if getattr(self, field) is not None]
         if len(given) != 1:
             raise PipelineError('requires exactly one of "matrix", "homography", "quad", "points" and "box"')
         (field,) = given
@@ -178,9 +173,9 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
                 raise PipelineError(f'"{field}": {error.detail}') from None
 
     @property
-    def field(self) -> str:
+    def field(self) -> InputKind:
         """Return the name of the field that specifies the region."""
-        return next(field for field in _KINDS if getattr(self, field) is not None)
+        return next(field for field in _FIELDS if getattr(self, field) is not None)
 
     @property
     def _is_unbiased(self) -> bool:
@@ -200,7 +195,7 @@ class Warp(SteadyOp, frozen=True, tag="warp"):
         if self._is_unbiased:
             bounds = (*[Bound(-FAR, FAR)] * 2, *[Bound(0, FAR)] * 2)
         count = len(bounds) or {"matrix": 6, "homography": 9, "box": 4}.get(self.field, 8)
-        kind = self.box_format if self.box_format in ("xywh", "xywh64") else _KINDS[self.field]
+        kind = self.box_format if self.box_format in ("xywh", "xywh64") else self.field
         return (InputSpec(name=value, kind=kind, count=count, bounds=bounds),)
 
     @property
