@@ -20,7 +20,7 @@ from pixprep.plan.placement import ReducingGap, Span
 from pixprep.plan.profiles import PROFILES, Method
 from pixprep.plan.profiles.windows import Order
 from pixprep.plan.sizes import PixelBudget, Sizer, detr_size, max_detr_side
-from pixprep.plan.steps.arithmetic import ArithmeticStep
+from pixprep.plan.steps.arithmetic import ArithmeticStep, statistic_of
 from pixprep.plan.steps.levels import LevelStep, Resample, Take
 from pixprep.plan.steps.step import Traits
 from pixprep.spec import DALIS, DETRS, BorderMode, Filter, Like, Rounding, SideRounding, rounded, scaled, times, upward
@@ -448,7 +448,7 @@ class Resize(Traits):
     @property
     def reads_all(self) -> bool:
         """Whether each value of the result may depend on all pixels of the image."""
-        return PROFILES[self.like].reads_all or any(step.statistic for step in self.arithmetic)
+        return PROFILES[self.like].reads_all or statistic_of(self.arithmetic) is not None
 
     @property
     def reach(self) -> int:

@@ -18,7 +18,7 @@ from pixprep.plan.geometry_steps import LevelsStep, Move, are_gray, traits
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.profiles import PROFILES
 from pixprep.plan.profiles.windows import Order
-from pixprep.plan.steps.arithmetic import EXAMPLE, Affine, ArithmeticStep, Float32, Standardize
+from pixprep.plan.steps.arithmetic import EXAMPLE, Affine, ArithmeticStep, Float32, Standardize, statistic_of
 from pixprep.plan.steps.operators import Operator
 from pixprep.spec import BorderMode, Color, Fill, Levels, Luma, TensorSpec, as_tuple
 
@@ -148,7 +148,7 @@ class Lowered:
             )
         if self.fill_value is not None and not step.is_flip:
             raise PipelineError('must come before a pad with a "value"')
-        if any(each.statistic for each in self.arithmetic) and not step.is_flip:
+        if statistic_of(self.arithmetic) and not step.is_flip:
             raise PipelineError("must come before normalize, whose scale is computed from all pixels of the tensor")
         if mode != "constant" or not self._can_come_first(step, leaves_margin=fill is not None):
             if isinstance(fill, str):
@@ -197,10 +197,10 @@ class Lowered:
                 '"draft": true in this op'
             )
         resize = replace(resize, order=Order.ONE if self.is_gray else Order(self.color == "bgr"))
+        if PROFILES[resize.like].reads_all and (padded := self._padded_photo()) is not None:
+            return padded.resized(resize)
         if self.arithmetic:  # the resize receives float32 values
             arithmetic = tuple(step for step in self.arithmetic if isinstance(step, Affine | Float32 | Standardize))
-            if self._may_pad_photo(resize):
-                return self._padded_photo().resized(resize)
             if self.levels and not self.geometry.may_warp and all(step.repeats for step in self.levels):
                 return self._padded_first().resized(resize)
             if len(arithmetic) < len(self.arithmetic) or self.levels or self.resize is not None or self.before:
@@ -225,8 +225,6 @@ class Lowered:
         is_drawn = any(step.is_random and not step.is_inside for step in steps)
         first = "must not follow an op that adds random padding" if is_drawn else "must come before pad"
         if is_padded and resize.is_real:
-            if self._may_pad_photo(resize):
-                return self._padded_photo().resized(resize)
             raise PipelineError(
                 f'{first}: padding is not resampled with "like": "{resize.like}" and "filter": "{resize.filter}", '
                 "which do not round to uint8"
@@ -249,15 +247,14 @@ class Lowered:
             )
         return replace(self, levels=(), photo=(*self.photo, *self.levels))
 
-    def _may_pad_photo(self, resize: geometry_steps.Resize) -> bool:
-        """Return whether the image can be padded before all other steps, for a resize that reads the whole image."""
-        is_constant = self.before and all(step.may_pad and not step.is_random for step in self.before)
-        is_alone = not (self.levels or self.resize or self.is_reduced) and isinstance(self.fill, tuple)
-        return bool(is_constant) and is_alone and PROFILES[resize.like].reads_all
+    def _padded_photo(self) -> Lowered | None:
+        """Move padding before all other steps, so that it pads the whole image, or return None if it cannot be moved.
 
-    def _padded_photo(self) -> Lowered:
-        """Move the padding before all other steps, so that it pads the whole image."""
-        assert isinstance(self.fill, tuple)
+        The padding must be the only geometric step. It must not be random, and its color must not be an input.
+        """
+        is_padding = self.before and all(step.may_pad and not step.is_random for step in self.before)
+        if not (is_padding and isinstance(self.fill, tuple)) or self.levels or self.resize or self.is_reduced:
+            return None
         steps = [Move(step, colour(self.fill, self.color), has_margin=True) for step in self.before]
         return replace(self, before=(), fill=None, photo=(*self.photo, *steps))
 

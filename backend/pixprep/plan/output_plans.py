@@ -18,7 +18,7 @@ from pixprep.plan.folding import Geometry
 from pixprep.plan.geometry_steps import Resize, traits
 from pixprep.plan.placement import Placement
 from pixprep.plan.profiles import PROFILES
-from pixprep.plan.steps.arithmetic import EXAMPLE, Affine, ArithmeticStep, Statistic, formula
+from pixprep.plan.steps.arithmetic import EXAMPLE, Affine, ArithmeticStep, Statistic, formula, statistic_of
 from pixprep.plan.steps.operators import Extern
 from pixprep.plan.steps.step import Traits
 from pixprep.plan.tile_grids import TileGrid
@@ -97,7 +97,7 @@ class TensorPlan:
         found = [_name(each) for each in traits(*steps) if each.is_hosts]
         resize = self.geometry.resize
         found += [f'"like": "{resize.like}"'] if resize is not None and PROFILES[resize.like].reads_all else []
-        found += ["standardize"] * ("standardize" in (self.own, self.photo_statistic))
+        found += ["standardize"] * ("standardize" in (self.own, resize and statistic_of(resize.arithmetic)))
         found += ["numbered patches"] * (self.spec.patches is not None and self.spec.patches.is_numbered)
         found += ["luma"] * (self.luma is not None)
         found += ["alpha"] * (3 in self.channels)
@@ -156,13 +156,7 @@ class TensorPlan:
     @property
     def own(self) -> Own | None:
         """Statistic of the image that the arithmetic uses, or None if it does not use a statistic."""
-        return next((step.statistic for step in self.arithmetic if step.statistic), None)
-
-    @property
-    def photo_statistic(self) -> Own | None:
-        """Statistic of the image before the resize that ``resized_values`` depends on. None: it is constant."""
-        steps = self.geometry.resize.arithmetic if self.geometry.resize is not None else ()
-        return next((step.statistic for step in steps if step.statistic), None)
+        return statistic_of(self.arithmetic)
 
     @property
     def has_canvas(self) -> bool:

@@ -23,6 +23,7 @@ from pixprep.patch_layout import PatchLayout, ViewLayout
 from pixprep.plan.output_plans import TensorPlan
 from pixprep.plan.placement import NO_MARGINS, Placement
 from pixprep.plan.profiles import PROFILES
+from pixprep.plan.steps.arithmetic import statistic_of
 from pixprep.plan.steps.curves import Curve
 from pixprep.plan.steps.levels import LevelStep, Resample
 
@@ -46,7 +47,7 @@ class CpuKernel:
         self._is_identity = plan.spec.dtype == "uint8" and not plan.arithmetic
         self._is_real = plan.is_real
         self._values = plan.resized_values
-        self._own, self._photo_statistic = plan.own, plan.photo_statistic
+        self._own = plan.own
         self._is_premultiplied = plan.is_premultiplied
         self._resize = plan.geometry.resize
         self._remembers = not plan.geometry.random_steps  # with random crops, coefficients are rarely reused
@@ -255,8 +256,8 @@ class CpuKernel:
         pixels, values = pixels[top:bottom, left:right], self._values
         if self._resize is not None and self._resize.reads_all:
             pixels = pixels[:, :, : len(self._plan.channels)]  # without the unused byte of each pixel
-        if self._photo_statistic is not None:
-            values = self._plan.resized_values_of(levels.statistic(self._photo_statistic, pixels))
+            if (statistic := statistic_of(self._resize.arithmetic)) is not None:
+                values = self._plan.resized_values_of(levels.statistic(statistic, pixels))
         pixels = pixels[_directions(placement.mirrors)]
         around = None if placement.margins == NO_MARGINS else margins(self._plan, placement, pixels.shape[2])
         if around is None and placement.is_kept:

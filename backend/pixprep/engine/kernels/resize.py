@@ -37,7 +37,7 @@ Grid = Any
 OPERATIONS = "affine", "subtract", "multiply", "divide", "clip"
 """Operations of arithmetic steps, in the order of their numbers in arguments.h.
 
-The operation ``by_own``, which depends on image statistics, exists only for pixel values.
+The operations ``by_own`` and ``standardize``, which depend on image statistics, exist only for pixel values.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -244,6 +244,11 @@ class Standardize(ArithmeticStep):
 def _column(numbers: Sequence[float], values: npt.NDArray[Any], dtype: Any = np.float64) -> npt.NDArray[Any]:
     """Return one number per channel as an array that is broadcast to values (channels, ...)."""
     return np.array(numbers, dtype).reshape(-1, *(1,) * (values.ndim - 1))
+
+
+def statistic_of(arithmetic: Iterable[ArithmeticStep]) -> Own | None:
+    """Return the statistic of the image that arithmetic steps use, or None if they do not use a statistic."""
+    return next((step.statistic for step in arithmetic if step.statistic), None)
 
 
 def formula(arithmetic: Sequence[ArithmeticStep], channel: int) -> str:
