@@ -257,6 +257,10 @@ MISTAKEN = {
         {"num_dets": np.int32([300]), "det_boxes": CENTERS * 640, "det_scores": DESCENDING, "det_classes": OF_80},
         "expected boxes as corners",
     ),
+    "TensorFlow with a class of -2": (
+        {"detection_boxes": CORNERS, **TF, "detection_classes": OF_80 - 2},
+        "(detection_boxes): expected scores from 0 to 1, and class indices",
+    ),
     "YuNet": (YUNET, "unsupported outputs cls_8 [1600, 1], obj_8 [1600, 1]"),
 }
 
