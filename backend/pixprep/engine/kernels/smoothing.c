@@ -13,8 +13,6 @@
 
 enum { BLOCK = 64, CACHED_ROWS = 2 };
 
-typedef double pixel_sums __attribute__((vector_size(4 * sizeof(double)), aligned(8)));
-
 // The two input positions that an output position reads, and their weights.
 struct neighbors {
     int64_t positions[2];
@@ -111,21 +109,12 @@ INLINE void smooth_row(struct smoothing *k, float *pairs, const int64_t words) {
             continue;
         }
         const double *left = k->padded + position * words, *right = left + 2 * radius * words;
-        if (words == 1) {
-            double sum = left[radius] * weights[radius];
-            for (int64_t tap = 0; tap < radius; ++tap) sum += (left[tap] + right[-tap]) * weights[tap];
-            *to = (float)sum;
-            continue;
-        }
-        pixel_sums first, last, sums;
-        memcpy(&first, left + 4 * radius, sizeof first);
-        sums = first * weights[radius];
-        for (int64_t tap = 0; tap < radius; ++tap) {
-            memcpy(&first, left + 4 * tap, sizeof first);
-            memcpy(&last, right - 4 * tap, sizeof last);
-            sums += (first + last) * weights[tap];
-        }
-        for (int word = 0; word < 4; ++word) to[word] = (float)sums[word];
+        double sums[4];
+        for (int word = 0; word < words; ++word) sums[word] = left[radius * words + word] * weights[radius];
+        for (int64_t tap = 0; tap < radius; ++tap)
+            for (int word = 0; word < words; ++word)
+                sums[word] += (left[tap * words + word] + right[word - tap * words]) * weights[tap];
+        for (int word = 0; word < words; ++word) to[word] = (float)sums[word];
     }
 }
 
