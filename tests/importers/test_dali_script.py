@@ -72,7 +72,7 @@ WRONG = {
         BEGIN + DEFINED.format("pipe", "raise ValueError('no such file')"),
         "dali.py, line 5: {python} cannot serialize the pipeline: ValueError: no such file",
     ),
-    "one that ends": (BEGIN + "import sys\nsys.exit(7)\n" + DEFINED.format("pipe", "pass"), "exit code 7"),
+    "one that ends": (BEGIN + "import sys\nsys.exit(4)\n" + DEFINED.format("pipe", "pass"), "exit code 4"),
 }
 
 

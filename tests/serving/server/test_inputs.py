@@ -290,7 +290,7 @@ def test_the_page_sends_examples_and_its_commands_run(server, tmp_path, model):
     (tmp_path / "photo.jpg").write_bytes(photo())
     (tmp_path / "program.py").write_text(answer["lines"]["python"])
     assert "tensor (1, 3, 24, 30)" in run_program(tmp_path / "program.py", cwd=tmp_path).stdout
-    command = shlex.split(answer["lines"]["curl"])
+    command = shlex.split(answer["lines"]["shell"])
     assert command[:2] == ["pixprep", "send"]
     sent = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "3, 24, 30]" in sent.stdout

@@ -317,7 +317,7 @@ def test_the_commands_run_without_changes(page, model, tmp_path):
     name = 'it\'s $(a) "photo"; 50 %.jpg'
     shutil.copy(FLOWER, tmp_path / name)
     lines = page.photo(model, FLOWER.read_bytes(), name)["lines"]
-    curl = ["sh", "-c", lines["curl"].replace("curl ", "curl --silent --show-error --noproxy '*' ", 1)]
+    curl = ["sh", "-c", lines["shell"].replace("curl ", "curl --silent --show-error --noproxy '*' ", 1)]
     subprocess.run(curl, cwd=tmp_path, check=True, timeout=TIMEOUT_S)
     assert b'"outputs"' in (tmp_path / "answer.bin").read_bytes()
     (tmp_path / "program.py").write_text(lines["python"])
@@ -326,11 +326,11 @@ def test_the_commands_run_without_changes(page, model, tmp_path):
     assert printed[model] in done.stdout
 
 
-@pytest.mark.parametrize("name", ["", "-", "../x.jpg", "a\nb.jpg", "a\x1b[31m.jpg", "a\u202egpj.jpg"])
+@pytest.mark.parametrize("name", ["", "-", "-x.jpg", "../x.jpg", "a\nb.jpg", "a\x1b[31m.jpg", "a\u202egpj.jpg"])
 def test_a_name_that_is_unsafe_in_a_command_is_omitted(page, name):
     status, report = page.ask(f"/photo?model=boxes&name={quote(name)}", FLOWER.read_bytes())
     assert status == 200
-    assert " @photo.jpg " in report["lines"]["curl"]
+    assert " @photo.jpg " in report["lines"]["shell"]
     assert "Path('photo.jpg')" in report["lines"]["python"]
 
 
@@ -440,7 +440,7 @@ def test_a_dropped_photo_shows_its_classes_stages_times_and_commands(browser, pa
     numbers = [float(number.removesuffix(" ms")) for number in times if number.endswith(" ms")]
     # all bars have the same scale
     assert bars == pytest.approx([100 * number / max(numbers) for number in numbers], abs=1)
-    assert browser.text("#curl pre") == report["lines"]["curl"]
+    assert browser.text("#shell pre") == report["lines"]["shell"]
     assert browser.text("#python pre") == report["lines"]["python"]
 
 
@@ -558,7 +558,7 @@ def test_on_a_phone_the_commands_are_collapsed(browser, page):
         browser.resize(900, width)
         browser.open(page.url)
         browser.wait("document.querySelector('#model').options.length === 8")
-        assert browser.run("['curl', 'python'].map(id => document.getElementById(id).open)") == [is_open] * 2
+        assert browser.run("['shell', 'python'].map(id => document.getElementById(id).open)") == [is_open] * 2
 
 
 def test_selecting_a_different_model_sends_the_same_photo(browser):

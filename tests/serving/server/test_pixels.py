@@ -299,7 +299,7 @@ def test_the_page_shows_a_photo_and_the_commands_that_send_its_pixels(server, tm
         )
         exec(said["lines"]["python"], {})  # noqa: S102
         assert capsys.readouterr().out.startswith("tensor (1, ")
-        assert said["lines"]["curl"] == f"pixprep send photo.png --url {server.http_url} --model {model}"
+        assert said["lines"]["shell"] == f"pixprep send photo.png --url {server.http_url} --model {model}"
         stages = answers.stages(model, png(array))
         assert (stages["height"], stages["width"], len(stages["tensors"])) == (90, 120, 1)
 

@@ -142,7 +142,7 @@ def test_health_bench_and_the_commands_of_the_page_use_both_inputs(folder, serve
     done = run_program(folder / "program.py", cwd=folder)
     assert (done.returncode, "brighter" in done.stdout) == (0, True), done.stderr
     command = f"pixprep send before.jpg after.jpg --url {server.http_url} --model ensemble"
-    assert said["lines"]["curl"] == command
+    assert said["lines"]["shell"] == command
 
 
 def test_the_photos_of_one_body_are_split_by_their_lengths():

@@ -59,7 +59,7 @@ def serialized(file: Path, *, pipeline: str | None = None, python: str | None = 
                 f"{file.name}: DALI is required to serialize the pipeline, but is not installed for {program}: pass a "
                 f"Python interpreter with DALI as --option python=PATH, or {_SERIALIZED}"
             )
-        if done.returncode == serializer.NOT_ONE:
+        if done.returncode == serializer.NOT_ONE and output.is_file():
             raise PipelineError(f"{file.name}: {_without_choice(json.loads(output.read_text()), pipeline)}")
         if done.returncode or not output.is_file():
             output_lines = [line for line in done.stderr.splitlines() if line.strip()]

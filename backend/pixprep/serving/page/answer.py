@@ -258,7 +258,8 @@ class Photos:
         """Return a shell command and a Python program that send the same photo as the page."""
         usual = [*names, *[""] * len(model_input.names)][: len(model_input.names)]
         photo, *others = [
-            name if name.isprintable() and name not in ("", "-") and "/" not in name else "photo.jpg" for name in usual
+            name if name.isprintable() and name[:1] not in ("", "-") and "/" not in name else "photo.jpg"
+            for name in usual
         ]
         scores = [output["name"] for output in outputs if output["kind"] == "scores"]
         send = ["pixprep", "send", photo, *others, "--url", self._http_url, "--model", model]
@@ -266,7 +267,7 @@ class Photos:
             send += ["--input", f"{name}={json.dumps(rows)}"]
         is_simple = model_input.is_alone and not model_input.pixels  # any other request consists of more than the photo
         return {
-            "curl": curl_line(self._http_url, model, photo=photo) if is_simple else shlex.join(send),
+            "shell": curl_line(self._http_url, model, photo=photo) if is_simple else shlex.join(send),
             "python": python_program(
                 urlsplit(self._http_url).netloc, model, model_input, scores, photos=[photo, *others]
             ),

@@ -395,7 +395,7 @@ $("model").addEventListener("change", () => {
   if (photos.length === 1 || !$("one").hidden) showOne(photos.find(photo => photo.urls[0] === $("photo").src) ?? photos[0]);
   else if (photos.length) showTiles();
 });
-for (const id of ["curl", "python"]) {
+for (const id of ["shell", "python"]) {
   const button = $(id).querySelector("button");
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText($(id).querySelector("pre").textContent);
@@ -403,6 +403,6 @@ for (const id of ["curl", "python"]) {
     setTimeout(() => button.textContent = "Copy", 1500);
   });
 }
-if (matchMedia("(max-width: 720px)").matches) for (const id of ["curl", "python"]) $(id).open = false;
+if (matchMedia("(max-width: 720px)").matches) for (const id of ["shell", "python"]) $(id).open = false;
 $("filter").addEventListener("input", fillMenu);
 findModels();
