@@ -66,7 +66,7 @@ def test_a_field_with_one_supported_value_is_rejected_with_another(name):
 def test_a_class_whose_torchvision_backend_is_not_reproducible_needs_its_pil_backend(name):
     message = refusal(from_transformers, {"image_processor_type": name})
     assert f"the torchvision backend of {name} is not supported: it " in message
-    assert message.endswith("the PIL backend is supported: use backend=pil")
+    assert message.endswith('the PIL backend is supported: pass --option backend=pil, or backend="pil" in Python')
     assert from_transformers({"image_processor_type": name}, backend="pil").plan.unsupported_by_cuda
 
 

@@ -160,7 +160,7 @@ def from_transformers(
     if backend == "torchvision" and (reason := WITHOUT_TORCHVISION.get(processor)):
         raise PipelineError(
             f"{where}: the torchvision backend of {processor} is not supported: {reason}; the PIL backend is "
-            "supported: use backend=pil"
+            'supported: pass --option backend=pil, or backend="pil" in Python'
         )
     for field, value in FIXED.get(processor, {}).items():
         if (value or settings.has(field)) and settings.take(field) != value:
