@@ -61,7 +61,7 @@ def is_large(name, expected, size):
 def compare(name, backend, fields, encoded):
     """Compare all outputs; return the number of images that were compared."""
     if backend == "torchvision" and name in WITHOUT_TORCHVISION:
-        with pytest.raises(PipelineError, match="the PIL backend is supported: use backend=pil"):
+        with pytest.raises(PipelineError, match="the PIL backend is supported: pass --option backend=pil"):
             from_transformers({"image_processor_type": name, **fields}, backend=backend)
         pytest.skip(f"NO {name} WITH TORCHVISION: {WITHOUT_TORCHVISION[name]}")
     own, compared = processor(name, backend, **fields), 0

@@ -155,7 +155,7 @@ def from_transformers(
     settings = Fields(defaults | dict(values), where)
     if backend == "pil" and processor in WITHOUT_PIL:
         raise PipelineError(
-            f"{where}: {processor} does not have a PIL backend in transformers: use backend=torchvision"
+            f"{where}: {processor} does not have a PIL backend in transformers: omit the option backend"
         )
     if backend == "torchvision" and (reason := WITHOUT_TORCHVISION.get(processor)):
         raise PipelineError(
